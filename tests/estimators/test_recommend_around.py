@@ -44,7 +44,7 @@ def test_cross_validation_gives_numbers_though_some_ids_are_cold():
 
 def test_strangers_get_the_average_with_a_warning(model, data):
     train, _ = data
-    with pytest.warns(UnknownWarning, match="1 users and 1 items"):
+    with pytest.warns(UnknownWarning, match="1 user and 1 item"):
         stranger, novelty = model.predict([10_000, 3], [1005, 77])
     mean = train["rating"].mean()
     assert abs(stranger - train[train["movieId"] == 1005]["rating"].mean()) < 0.6

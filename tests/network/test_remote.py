@@ -18,7 +18,7 @@ from fedfactor.core.wire import from_bytes
 from fedfactor.engines import client_step as client
 from fedfactor.network import server
 from fedfactor.network.client import REFUSAL, RemoteClient
-from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.client_storage import REFUSALS, ClientFolder
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.server import ABANDON, REMOVED, AbandonedError
@@ -544,3 +544,18 @@ def test_rows_that_take_part_are_kept_with_the_rows(tmp_path):
 def test_a_report_without_a_bound_is_fit_for_json():
     report = {"mode": "none", "epsilon": float("inf"), "rounds": 3}
     assert server.written(report) == {"mode": "none", "epsilon": "inf", "rounds": 3}
+
+
+def test_refused_messages_do_not_fill_the_disk(tmp_path):
+    """Each left a file of its own, as many as a hostile server cared to send."""
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    north, store = office.clerks["north"], ClientFolder(tmp_path / "north")
+    for index in range(REFUSALS + 10):
+        assert read_head(north.answer(seal(Head("step", f"{index:016x}", 0, "north", "0" * 64)))).kind == "refusal"
+    assert list((tmp_path / "north" / "sent").iterdir()) == []
+    assert len(store.sent()) == REFUSALS
+    again = RemoteClient(store)  # a restarted party does not begin a new count
+    assert read_head(again.answer(b"nonsense")).kind == "refusal"
+    assert len(store.sent()) == REFUSALS
+    office.server().run()  # answers are listed all the same
+    assert {line["kind"] for line in store.sent()[REFUSALS:]} == {"step", "end"}

@@ -16,6 +16,8 @@ from fedfactor.core.printable_text import printable
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")]
 
+_NOTES: list[str] = []
+
 DECISION, ATTENTION, RETRY = 2, 3, 75
 """Exit codes: a person has to correct or decide something; a check or a status calls for attention; the same command
 may succeed later as it is (``EX_TEMPFAIL`` of sysexits.h). 1 is an answer "no" at the terminal."""
@@ -38,6 +40,7 @@ def console(quiet: bool = False) -> Any:
 @contextmanager
 def polite(debug: bool = False) -> Iterator[None]:
     """Turn an error into one line on standard error and an exit code, and a warning into a line of its own."""
+    _NOTES.clear()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _noted
@@ -57,7 +60,14 @@ def polite(debug: bool = False) -> Iterator[None]:
 
 def _noted(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning without the place in the source that it comes from."""
+    if str(message) not in _NOTES:
+        _NOTES.append(str(message))
     typer.echo(_shown(f"Note: {message}"), err=True)
+
+
+def notes() -> list[str]:
+    """Return the different warnings that the running command has printed, for its report."""
+    return list(_NOTES)
 
 
 def _shown(text: str) -> str:

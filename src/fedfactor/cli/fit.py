@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.console import Debug, console, notes, polite
 from fedfactor.cli.initialization import Parent, best_run, starts_asked
 from fedfactor.cli.parameter_parsing import build, open_parts
 from fedfactor.cli.privacy import (
@@ -61,7 +61,7 @@ from fedfactor.cli.shared_options import (
     Where,
     Workers,
 )
-from fedfactor.io.column_scaling import warn_of_scales
+from fedfactor.io.column_scaling import PUBLIC_SCALES, warn_of_scales
 from fedfactor.io.file_content import Reading
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.linalg.cuda.device_rows import check_device
@@ -157,7 +157,7 @@ def fit(
         chosen = _engine(engine, backend, workers, scheduler, reduction, ranks)
         federation = open_parts(files, how, steps, parts, method.layout)
         if engine is not Network.dask:  # there the workers open and check what is theirs
-            _check(federation, method)
+            _check(federation, method, private=words is not None)
         if overwrite:
             place.clear()
         if parent is not None:
@@ -168,12 +168,13 @@ def fit(
         )  # fmt: skip
         unmeasured = no_gain or no_report or until is not None or words is not None
         gain = {} if unmeasured else _gain(method, federation, rounds)
-        place.write(run, federation, asked, unfinished=until is not None, gain=gain)
+        quality = {} if unmeasured or engine is not Network.local else _quality(run, federation)
+        place.write(run, federation, asked, unfinished=until is not None, gain=gain, quality=quality, notes=notes())
         page = write_page(out, no_report)
         if until is not None:
             _end_interrupted(out, until)
     screen = console(quiet)
-    screen.print(summary_table(run, federation, out, page))
+    screen.print(summary_table(run, federation, out, page, quality))
     screen.print(told(run, federation))
 
 
@@ -183,8 +184,8 @@ def _refuse_uncovered(engine: Network, steps: tuple[str, ...]) -> None:
         raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
     if survey := Preprocess.parse(steps).survey:
         raise ValueError(
-            f"{survey!r} would show sums of all owners' columns that no --privacy covers. "
-            "Leave it out, or divide the columns by public constants before."
+            f"{survey!r} would show sums of all owners' columns that no --privacy covers. Leave it out, and "
+            f"{PUBLIC_SCALES}."
         )
 
 
@@ -226,11 +227,22 @@ def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[f
         return {}
 
 
+def _quality(run: Any, federation: Any) -> dict[str, Any]:
+    """Measure the fit in the terms of its model, next to a baseline."""
+    from fedfactor.core.errors import FedfactorError
+    from fedfactor.evaluation.fit_quality import fit_quality
+
+    try:
+        return fit_quality(run, federation)
+    except (FedfactorError, ValueError):  # such as too few ratings to hold any out: the run itself stands
+        return {}
+
+
 def _written(missing_values: float | str | None) -> str | None:
     return None if missing_values is None else str(missing_values)
 
 
-def _check(federation: Any, method: Any) -> None:
+def _check(federation: Any, method: Any, *, private: bool) -> None:
     """Open every file and check all of them, and whether the method can take them, before any work."""
     from fedfactor.engines.engine import check_fit
     from fedfactor.io.result_folder import owner_to_file
@@ -238,7 +250,7 @@ def _check(federation: Any, method: Any) -> None:
     for name in federation.names:
         owner_to_file(name)  # a name that no result could be filed under
     check_fit(method, federation.prepare(method.domain))
-    warn_of_scales(federation)
+    warn_of_scales(federation, private=private)
 
 
 def refuse_scattered(engine: Network) -> None:

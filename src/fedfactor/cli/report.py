@@ -16,6 +16,15 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, duration, polite, size
+from fedfactor.cli.quality_text import (
+    gain_sentence,
+    last_round_differs,
+    main_card,
+    meaning,
+    number,
+    owner_figure,
+    quality_of,
+)
 from fedfactor.cli.run_summary import uploads
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.atomic_files import write_atomic
@@ -95,6 +104,11 @@ class Told:
         return bool(list((self.folder / "private").glob("*.model.npz")))
 
     @property
+    def quality(self) -> dict[str, Any]:
+        """How good the fit is, in the terms of its model."""
+        return quality_of(self.record, self.run.algorithm, self.ratings)
+
+    @property
     def rank(self) -> int:
         """Components that were asked for; rows of V below them hold the levels of users and items."""
         asked = self.record["settings"].get("n_components")
@@ -121,6 +135,7 @@ def page(folder: Path) -> str:
     owners = tuple(name for name in run.scores if name != NOBODY) or tuple(n for n in run.factors if n != NOBODY)
     told = Told(folder, run, record, V, features, owners)
     sections: dict[str, tuple[str, str]] = {
+        "warnings": ("Warnings", _warnings(told)),
         "good": ("How good it is", _good(told)),
         "components": ("The components", _components(told)),
         "owners": ("Who has how much of each", _usage(told)),
@@ -157,6 +172,9 @@ def _text(words: Any) -> str:
 
 
 def _rows(told: Told) -> dict[str, int]:
+    """Return the rows of each owner; none of a private run, whose exact number is a figure without noise."""
+    if told.private:
+        return {}
     said = told.record.get("owners") or {}
     found = {name: about.get("rows") for name, about in said.items() if isinstance(about, dict)}
     for name, kept in told.run.factors.items():
@@ -192,13 +210,13 @@ def _lede(told: Told) -> str:
 
 def _cards(told: Told) -> str:
     error = told.record.get("relative_error")
-    cards = []
-    if error is not None:
-        whose = "your own rows" if told.party else "all rows"
-        cards.append((f"{error:.4f}", f"relative error over {whose}", f"{_explained(error)} of the sum of squares"))
+    card = main_card(told.quality, error, "your own rows" if told.party else "all rows")
+    cards = [] if card is None else [card]
     worst = _worst(told)
     if worst is not None and len(told.owners) > 1:
-        cards.append((f"{worst[1]:.4f}", "relative error of the worst owner", worst[0]))
+        head, cell = owner_figure(told.quality["kind"], worst[1])
+        remark = f"{worst[0]}: {cell} {head}" if head else worst[0]
+        cards.append((f"{worst[1]:.4f}", "relative error of the worst owner", remark))
     record = told.record
     if "bytes_sent" in record:
         cards.append((size(record["bytes_sent"]), "sent by this party", f"in {record['letters']} messages"))
@@ -218,10 +236,6 @@ def _cards(told: Told) -> str:
     return "".join(
         f"<li><b>{_text(a)}</b><span>{_text(b)}</span><br><small>{_text(c)}</small></li>" for a, b, c in cards
     )
-
-
-def _explained(error: float) -> str:
-    return f"explains {100 * (1 - error**2):.1f} %" if error < 1 else "explains nothing"
 
 
 def _epsilon(record: dict[str, Any]) -> float:
@@ -254,6 +268,10 @@ def _good(told: Told) -> str:
         what = metric.replace("_", " ").capitalize()
         ends = f"{what} after each of {len(errors)} rounds, {seen[0]:.4f} at first and {seen[-1]:.4f} at last."
         parts.append(_figure(draw, ends, "wide", name="history"))
+        final = told.record.get("relative_error") if metric == "relative_error" else None
+        if more := last_round_differs(seen[-1], number(final)):
+            parts.append(f'<p class="note">{more}</p>')
+    parts.append(meaning(told.quality, told.features))
     if told.party:
         own = "The error above is that of your own rows: 0 describes every cell exactly, 1 nothing at all. "
         if "relative_error" not in told.record:
@@ -272,18 +290,24 @@ def _good(told: Told) -> str:
     elif len(told.owners) > 1:
         worst = _worst(told)
         rows = _rows(told)
-        body, gain = "", _kept_aside(told)
+        body, gain, kind = "", _kept_aside(told), told.quality["kind"]
+        head = owner_figure(kind, 0.0)[0]
         for name in sorted(told.run.scores, key=lambda each: -_finite(told.run.scores[each].relative_error)):
             error = told.run.scores[name].relative_error
             chosen = ' class="chosen"' if worst and name == worst[0] else ""
             count = f"{rows[name]:,}" if name in rows else "–"
-            cells = f'<td>{count}</td><td>{error:.4f}</td><td class="spare">{_explained(error)}</td>'
+            cells = f"<td>{count}</td><td>{error:.4f}</td>"
+            cells += f'<td class="spare">{owner_figure(kind, error)[1]}</td>' if head else ""
             if gain:
                 cells += "".join(f"<td>{each:.4f}</td>" for each in gain[name]) if name in gain else "<td>–</td>" * 2
             body += f'<tr{chosen}><th scope="row">{_text(name)}</th>{cells}</tr>'
         parts.append(
             "<p>A good total can hide an owner for whom the components fit badly. Worst first:</p>"
-            + _table(("owner", "rows", "relative error", "of its squares", *(_ASIDE if gain else ())), body, spare=3)
+            + _table(
+                ("owner", "rows", "relative error", *((head,) if head else ()), *(_ASIDE if gain else ())),
+                body,
+                spare=3 if head else None,
+            )
         )
         parts.append(_gain(gain))
     return "\n".join(parts)
@@ -309,15 +333,18 @@ def _gain(gain: dict[str, tuple[float, float]]) -> str:
             '<p class="note">Whether an owner gains over going alone is measured by <code>fedfactor compare</code> on '
             "rows kept aside.</p>"
         )
-    losers = [name for name, (alone, together) in gain.items() if together > alone]
-    most = max(gain, key=lambda name: gain[name][0] / max(gain[name][1], 1e-12))
-    alone, together = gain[most]
-    told = (
+    return (
         f"<p>A fifth of each owner’s rows was kept aside, and described by components from the rest: its own alone, or "
-        f"all owners’. {len(gain) - len(losers)} of {len(gain)} owners gain; most of all {_text(most)} "
-        f"({alone:.4f} alone, {together:.4f} together)."
+        f"all owners’. {_text(gain_sentence(gain))}</p>"
     )
-    return told + (f" Better off alone: {_text(', '.join(losers))}.</p>" if losers else "</p>")
+
+
+def _warnings(told: Told) -> str:
+    """List what fit warned of; of a private run nothing, since notes speak of single owners."""
+    notes = told.record.get("notes") or []
+    if told.private or not notes:
+        return ""
+    return '<ul class="plain">' + "".join(f"<li>{_text(each)}</li>" for each in notes) + "</ul>"
 
 
 def _finite(value: float) -> float:
@@ -395,10 +422,25 @@ def _components(told: Told) -> str:
     first = "" if k <= _DRAWN else f"<p>The {_DRAWN} largest are drawn; the table below has all {k}.</p>"
     ordered = "Largest first. " if shares is not None else ""
     table = _table(heads, body, words=True)
+    made_of = _MADE_OF.get(told.quality["kind"], _SUM)
     return (
-        f"<p>{ordered}Each component is a pattern of features that rise together; a row is a sum of components, and U "
-        f"says how much of each.</p>{why}{first}<div class='tiles'>{''.join(tiles)}</div>{table}"
+        f"<p>{ordered}The number of a component is its row in V. {made_of}</p>{why}{first}"
+        f"<div class='tiles'>{''.join(tiles)}</div>{table}"
     )
+
+
+_SUM = (
+    "Each component is a pattern of features that rise together; a row is a sum of components, and U holds how much "
+    "of each."
+)
+_MADE_OF = {
+    "boolean": "Each component is a set of features that are 1 together; a row is the union of the components that its "
+    "row of U selects.",
+    "ratings": "A predicted rating is a sum over components, plus levels of the user and the item. The sign and the "
+    "size of a single component have no meaning of their own.",
+    "lists": "The score of an item is a sum over components; a single component has no meaning of its own.",
+}
+"""What rows are made of, by kind of fit."""
 
 
 def _shares(told: Told) -> np.ndarray | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,14 @@ class Place:
         *,
         unfinished: bool = False,
         gain: Mapping[str, tuple[float, float]] | None = None,
+        quality: Mapping[str, Any] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished.
 
         The checkpoint of an unfinished run stays, so that it can go on. `gain`: each owner's error on rows kept aside,
-        alone and together.
+        alone and together. `quality`: what :func:`~fedfactor.evaluation.fit_quality.fit_quality` measured. `notes`:
+        warnings about the data, for the report.
         """
         private = private_parts(run)
         owners: dict[str, dict[str, Any]] = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}
@@ -94,6 +97,7 @@ class Place:
         for name, (alone, together) in (gain or {}).items():
             owners[name] |= {"kept_aside": {"alone": alone, "together": together}}
         record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": federation.preprocess}
+        record |= ({"quality": dict(quality)} if quality else {}) | ({"notes": list(notes)} if notes else {})
         ids = {name: federation.shard(name).row_ids for name in private}
         write_factors(self.out, run.V, features=run.feature_names, private=private, run=record, row_ids=ids)
         kept = {"run.json"} | {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}

@@ -17,6 +17,7 @@ from fedfactor.core.parameters import check_settings
 from fedfactor.core.run import Run
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.client_sampling import Participation
+from fedfactor.engines.empty_columns import without_empty_columns
 from fedfactor.engines.engine import AnyCallback, Engine, judge_small
 from fedfactor.linalg.cuda.device_rows import Storage, check_device, home, move
 
@@ -158,7 +159,8 @@ def _in_the_clear(
         shards = {name: federation.shard(name) for name in federation.names}
         if all(shard.place is None for shard in shards.values()):  # nodes of a grid keep nothing from each other
             judge_small(algorithm, {name: shard.n_rows for name, shard in shards.items()}, simulation=True)
-    return engine.run(algorithm, federation, rounds=rounds, **settings)
+    found = engine.run(algorithm, federation, rounds=rounds, **settings)
+    return without_empty_columns(found, federation) if getattr(engine, "simulation", False) else found
 
 
 def _protected(

@@ -64,8 +64,9 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
             All rows in one matrix, or the rows of each owner. Owners in a list are named ``"0"``, ``"1"``, ...
         y : None
             Ignored.
-        groups : array-like of shape (n,), optional
-            The owner of each row. By default rows are dealt at random to ``n_clients`` owners.
+        groups : array-like of shape (n,) or str, optional
+            The owner of each row, or the name of the column of X (of ``obs`` for AnnData) that holds it.
+            By default rows are dealt at random to ``n_clients`` owners.
 
         Returns
         -------
@@ -127,7 +128,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         return self._each(X, lambda shard: self.run_.algorithm.fold_in(shard.X, factors, shard.mask))
 
     def inverse_transform(self, U: Any) -> Array:
-        """Return ``U V``: what the factors say the rows were.
+        """Return ``U V`` in the units of the rows that ``transform`` takes: what the factors say the rows were.
 
         Parameters
         ----------
@@ -136,9 +137,11 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         Returns
         -------
         X : array of shape (n, n_features)
+            Preprocessing that ``transform`` applies to new rows (scales, log1p) is undone. Row sums and thresholds
+            cannot be.
         """
         U, V = with_components(self, U)
-        return U @ V
+        return U @ V if self.preprocess_ is None else self.preprocess_.undo(U @ V)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return minus the relative error ``‖X − UV‖ / ‖X‖`` of rows under the components: higher is better.
@@ -202,6 +205,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
             if not further:
                 self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             return None, owned.federation_of(X, self.missing_values)
+        X, groups = owned.column_of_groups(X, groups)
         X = _inputs.matrix(self, X, reset=not further)
         labels = owned.owner_labels(X.shape[0], groups, self.n_clients, seed)
         return labels, owned.split(X, labels, self.missing_values, getattr(self, "feature_names_in_", None))

@@ -95,7 +95,8 @@ def compare(
     """Run several methods on the same owners and measure each on what the owners kept aside.
 
     Each owner keeps some of its rows aside; their U is found with the components alone and the error of the product
-    counts. Ratings keep cells aside instead. The split depends on the seed and not on the method.
+    counts. Ratings keep cells aside instead.
+    The split depends on the seed and not on the method.
 
     Parameters
     ----------
@@ -114,6 +115,8 @@ def compare(
         As in :func:`fedfactor.run`; rows kept aside are judged where they lie.
     progress : function (done, of, method, error), optional
         Called after each run.
+
+    An owner with fewer rows than components goes alone with as many components as it has rows.
 
     Returns
     -------
@@ -216,6 +219,13 @@ def _lone(first: Algorithm, cells: bool) -> Algorithm:
     return first if isinstance(first, algorithms.PooledNMF) else algorithms.PooledNMF(rank)
 
 
+def _within(method: Any, shard: Shard) -> Algorithm:
+    """Lower the rank to what a small owner's rows allow: going alone, such an owner has no more components."""
+    most = min(shard.n_rows, shard.n_features)
+    rank = getattr(method, "n_components", None)
+    return replace(method, n_components=max(1, most)) if isinstance(rank, int) and rank > most else method
+
+
 Test = Mapping[str, Shard] | None
 
 
@@ -234,8 +244,10 @@ class Judged(NamedTuple):
 
 def _judge(name: str, method: Algorithm, train: Federation, test: Test, **how: Any) -> Judged:
     if name == ALONE:
-        runs = {owner: run(method, {owner: train.shard(owner)}, **how) for owner in train.names}
-        scores = {owner: _score(method, each, owner, test) for owner, each in runs.items()}
+        runs = {
+            owner: run(_within(method, train.shard(owner)), {owner: train.shard(owner)}, **how) for owner in train.names
+        }
+        scores = {owner: _score(each.algorithm, each, owner, test) for owner, each in runs.items()}
         return Judged(scores, 0, sum(each.seconds for each in runs.values()))
     if name == POOLED:
         result = run(method, {"all": _stacked(train)}, **how)

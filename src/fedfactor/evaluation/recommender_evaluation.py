@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class Evaluation:
         The same for each owner.
     n_ratings, n_unknown : int
         Ratings that were compared, and those of users or items that were not in ``fit``.
+    liked : float or None
+        Ratings from this on counted as liked; None: all that are not zero.
     """
 
     rmse: float | None
@@ -41,6 +43,7 @@ class Evaluation:
     by_owner: dict[str, Evaluation]
     n_ratings: int
     n_unknown: int
+    liked: float | None = None
 
 
 def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = None) -> Evaluation:
@@ -56,8 +59,9 @@ def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = Non
     n : int
         Length of the lists.
     liked : float, optional
-        Ratings from this on count as liked, for the lists. By default the upper two fifths of the scale (4 of 1 to 5);
-        of signs of interest, all that are not zero.
+        Ratings from this on count as liked, for the lists. By default the upper two fifths of the scale (4 of 1 to 5),
+        for every model alike where the frame holds ratings (3 to 11 different values); else all that are not zero.
+        ``Evaluation.liked`` is the value that was used: lists can be compared only where it agrees.
 
     Returns
     -------
@@ -82,11 +86,22 @@ def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = Non
     if explicit and stars is None:
         raise DataError("This model predicts ratings, but the frame has no column of them.")
     if liked is None and explicit:
-        liked = model.scale_[0] + 0.6 * (model.scale_[1] - model.scale_[0]) + 1e-9
+        liked = _upper_part(*model.scale_)
+    elif liked is None and stars is not None and _FEWEST_LEVELS <= len(np.unique(stars)) <= _MOST_LEVELS:
+        liked = _upper_part(float(np.min(stars)), float(np.max(stars)))
     likes = np.ones(len(users), bool) if stars is None else stars >= liked if liked is not None else stars > 0
     homes = model.tables_.by_owner(users.tolist(), None, strangers=True)
     parts = {name: _one(model, name, np.array(where), users, items, stars, likes, n) for name, where in homes.items()}
-    return _joined(parts, explicit, {name: found["evaluation"] for name, found in parts.items()})
+    joined = _joined(parts, explicit, {name: found["evaluation"] for name, found in parts.items()})
+    return replace(joined, liked=liked)
+
+
+_FEWEST_LEVELS, _MOST_LEVELS = 3, 11  # of ratings; fewer are yes and no, more are counts
+
+
+def _upper_part(low: float, high: float) -> float:
+    """Return where the upper two fifths of a scale begin."""
+    return low + 0.6 * (high - low) + 1e-9
 
 
 def _one(model: Any, name: str, where: Any, users: Any, items: Any, stars: Any, likes: Any, n: int) -> dict[str, Any]:

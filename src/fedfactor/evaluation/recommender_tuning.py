@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from fedfactor import algorithms
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError, FedfactorError, MissingExtraError
@@ -223,7 +224,7 @@ def choose_recommender(
     In a real federation each owner holds out its own fifth and sends one number, its error; these add up.
     """
     named = dict(candidates) if isinstance(candidates, Mapping) else dict(enumerate(candidates))
-    kinds = {_of_interest(algorithm_of(each)) for each in named.values()}
+    kinds = {makes_lists(algorithm_of(each)) for each in named.values()}
     if len(kinds) > 1:
         raise DataError("Some candidates predict ratings, others make lists: their errors cannot be compared.")
     if scale is None:
@@ -319,10 +320,12 @@ def tune_recommender(
     return Tuned(dict(study.best_params), float(study.best_value), len(study.trials))
 
 
-def _of_interest(algorithm: Algorithm) -> bool:
+def makes_lists(algorithm: Algorithm) -> bool:
     """Tell methods that make lists from signs of interest from those that predict ratings."""
-    return getattr(algorithm, "feedback", "explicit") == "implicit" or (
-        not hasattr(algorithm, "feedback") and hasattr(algorithm, "counts")
+    return (
+        getattr(algorithm, "feedback", "explicit") == "implicit"
+        or isinstance(algorithm, algorithms.Popularity)
+        or (not hasattr(algorithm, "feedback") and hasattr(algorithm, "counts"))
     )
 
 

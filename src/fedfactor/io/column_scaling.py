@@ -14,11 +14,14 @@ from fedfactor.core.column_statistics import column_sums
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import tree_sum
 
-__all__ = ["ScaleWarning", "different_units", "even_columns", "uneven", "warn_of_scales"]
+__all__ = [
+    "PUBLIC_SCALES", "ScaleWarning", "different_units", "even_columns", "owner_sums", "uneven", "warn_of_scales",
+]  # fmt: skip
 
 _APART = 100.0
 _OTHER_UNIT = 8.0  # of columns that are steady at all owners: glucose in mg/dl and mmol/l is 18 apart, g/dl and g/l 10
 _STEADY = 0.5  # squared mean over mean square: cells spread by no more than their mean
+_FAR, _NEARLY_ALL, _FEWEST_CELLS = 50.0, 0.95, 10
 _WIDEST = 2000  # columns; beyond it they are genes, words or pixels, and of one unit
 
 
@@ -26,8 +29,17 @@ class ScaleWarning(UserWarning):
     """Columns of a table differ so much in scale that only the largest ones count."""
 
 
-def uneven(features: Sequence[str] | None, sums: Any) -> str:
+PUBLIC_SCALES = (
+    "divide each column of the files by a public constant, such as the upper end of its range (in a federation the "
+    "step 'scale declared' of [preprocess] does so, by the ranges of fedfactor federation units)"
+)
+"""How columns are brought to one scale where no figure may be measured on rows: in private runs."""
+
+
+def uneven(features: Sequence[str] | None, sums: Any, *, private: bool = False) -> str:
     """Say which columns are a hundred times larger than others; empty when none is.
+
+    ``private`` names the remedy that a run with noise or secure aggregation admits.
 
     Examples
     --------
@@ -47,19 +59,26 @@ def uneven(features: Sequence[str] | None, sums: Any) -> str:
     if ratio < _APART:
         return ""
     few = [features[j] for j in order[::-1] if size[j] * _APART <= size[large]][:3]
+    remedy = (
+        f"Scale them by numbers that are not measured on rows: {PUBLIC_SCALES}."
+        if private
+        else "Scale them: --scale rms, in a federation the step 'scale' of [preprocess] (under a secure sum or noise "
+        "'scale declared', by the ranges of [units]), in Python open_files(..., steps=['scale']) or X / X.std(0)."
+    )
     return (
         f"Columns differ in scale by a factor of {ratio:.0f}: {features[large]!r} has a root mean square of "
         f"{size[large]:.3g}, {features[small]!r} of {size[small]:.3g}. The large ones decide the fit, and "
-        f"{', '.join(map(repr, few))} hardly count. Scale them: --scale rms, in a federation the step 'scale' of "
-        "[preprocess] (under a secure sum or noise 'scale declared', by the ranges of [units]), in Python "
-        "open_files(..., steps=['scale']) or X / X.std(0)."
+        f"{', '.join(map(repr, few))} hardly count. {remedy}"
     )
 
 
-def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> str:
+def different_units(
+    features: Sequence[str] | None, sums: Mapping[str, Any], medians: Mapping[str, np.ndarray] | None = None
+) -> str:
     """Say which columns one owner seems to have in other units than another; empty when none is.
 
-    A hundred times as large is another unit; eight times are, where cells spread by no more than their mean.
+    A hundred times as large is another unit; eight times are, where cells spread by no more than their mean. With
+    `medians` (of the cells that are not zero, by owner) these must differ as well: a single large cell moves a mean.
 
     Examples
     --------
@@ -79,6 +98,9 @@ def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> 
         found[int(j)] = (float(known[most, j] / known[least, j]), owners[most], owners[least])
     steady = np.array([each.sums**2 >= _STEADY * each.squares * each.cells for each in sums.values()])
     limit = np.where(steady.all(axis=0), _OTHER_UNIT, _APART)
+    if medians is not None:
+        found = {j: _by_median(each, j, medians) for j, each in found.items() if each[0] >= limit[j]}
+        limit = limit / 2  # medians of a few rows scatter
     odd = sorted((j for j in found if found[j][0] >= limit[j]), key=lambda j: -found[j][0])
     if not odd:
         return ""
@@ -91,6 +113,53 @@ def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> 
         f"Owners seem to use different units: {', '.join(told)}{more}. Convert such columns to one unit at their "
         "owner, or leave them out (--drop). No scaling of all owners' columns together mends it."
     )
+
+
+def _by_median(found: tuple[float, str, str], j: int, medians: Mapping[str, np.ndarray]) -> tuple[float, str, str]:
+    """Return the ratio of medians instead of that of root mean squares."""
+    _, large, small = found
+    high, low = float(medians[large][j]), float(medians[small][j])
+    return (high / low if low > 0 else 0.0), large, small
+
+
+def owner_medians(federation: Federation) -> dict[str, np.ndarray]:
+    """Return the median of each column's cells that are observed and not zero, by owner; 0 where there are none."""
+    found = {}
+    for name in federation.names:
+        cells = _sizes(federation.shard(name))
+        found[name] = np.array([np.median(column) if len(column) else 0.0 for column in cells])
+    return found
+
+
+def outliers(federation: Federation) -> str:
+    """Name columns of an owner with a cell fifty times larger than nearly all others; empty when there is none.
+
+    Examples
+    --------
+    >>> from fedfactor.core.client_data import Shard
+    >>> X = np.column_stack([np.arange(1.0, 31), np.arange(1.0, 31)])
+    >>> X[4, 0] = 99999
+    >>> outliers(Federation({"north": Shard(X, None, ("platelets", "age"))})).partition(" (")[0]
+    "Cells far from all others: 'platelets' at 'north' has 1e+05"
+    """
+    names, told = federation.feature_names, []
+    for owner in federation.names if names is not None else ():
+        for j, column in enumerate(_sizes(federation.shard(owner))):
+            if len(column) < _FEWEST_CELLS:
+                continue
+            usual, most = float(np.quantile(column, _NEARLY_ALL, method="lower")), float(column.max())
+            if most > _FAR * usual:
+                told.append(f"{names[j]!r} at {owner!r} has {most:.3g} (95 % of its cells are at most {usual:.3g})")
+    more = f" and {len(told) - 3} more columns" if len(told) > 3 else ""
+    remedy = "Check them: the code of a missing value, or a slip?"
+    return f"Cells far from all others: {'; '.join(told[:3])}{more}. {remedy}" if told else ""
+
+
+def _sizes(shard: Any) -> list[np.ndarray]:
+    """Return the absolute values of each column's cells that are observed and not zero."""
+    X = np.abs(np.asarray(shard.X, np.float64))
+    seen = (X > 0) if shard.mask is None else (X > 0) & np.asarray(shard.mask, bool)
+    return [X[seen[:, j], j] for j in range(X.shape[1])]
 
 
 def owner_sums(federation: Federation) -> dict[str, Any]:
@@ -125,12 +194,13 @@ def even_columns(federation: Federation) -> Federation | None:
     )
 
 
-def warn_of_scales(federation: Federation) -> None:
-    """Warn when named columns differ in scale by a hundred or more: between owners, and among each other."""
+def warn_of_scales(federation: Federation, *, private: bool = False) -> None:
+    """Warn of named columns whose scales differ between owners or among each other, and of cells far from others."""
     sums = owner_sums(federation)
     if not sums:
         return
     names = federation.feature_names
-    for said in (different_units(names, sums), uneven(names, tree_sum(list(sums.values())))):
+    units = different_units(names, sums, owner_medians(federation))
+    for said in (units, outliers(federation), uneven(names, tree_sum(list(sums.values())), private=private)):
         if said:
             warnings.warn(said, ScaleWarning, stacklevel=2)

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedfactor.core.client_data import Federation, Missing, Shard
 from fedfactor.core.errors import DataError
+from fedfactor.core.input_validation import is_frame
+from fedfactor.core.printable_text import listed
 from fedfactor.core.pytree import Array
 from fedfactor.io.partition import split_evenly, split_rows
 
@@ -50,6 +54,34 @@ def owner_labels(n_rows: int, groups: Any, n_clients: int, seed: int) -> Any:
     if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
         raise DataError(f"groups={groups!r} is a single value. Give each row its owner: one label per row, in order.")
     return groups
+
+
+def column_of_groups(X: Any, groups: Any) -> tuple[Any, Any]:
+    """Take the owner of each row out of a column of X, if ``groups`` is the name of one.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"site": ["a", "b"], "dose": [1.0, 2.0]})
+    >>> rows, labels = column_of_groups(frame, "site")
+    >>> list(rows.columns), list(labels)
+    (['dose'], ['a', 'b'])
+    """
+    if not isinstance(groups, str):
+        return X, groups
+    about = getattr(X, "obs", None)  # AnnData: columns about rows stand beside the matrix
+    table = X if about is None else about
+    if not is_frame(table):
+        return X, groups
+    if groups not in list(table.columns):
+        raise DataError(
+            f"groups={groups!r}: X has no column {groups!r} (it has {listed([str(each) for each in table.columns])}). "
+            "Name a column, or give one label per row."
+        )
+    labels = np.asarray(table[groups])
+    if about is not None:
+        return X, labels
+    return (X.drop(columns=[groups]) if hasattr(X, "iloc") else X.drop(groups)), labels
 
 
 def split(X: Array, labels: Any, missing_values: Missing, features: Any) -> Federation:

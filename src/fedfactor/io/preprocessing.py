@@ -102,6 +102,35 @@ class Preprocess:
                 X = above(X, float(value or 0))
         return X if weights is None else weighted(X, weights)
 
+    def undo(self, X: Any, weights: np.ndarray | None = None) -> Any:
+        """Return dense rows to the units before :meth:`apply`, as far as steps can be undone.
+
+        Column weights and log1p can. Row sums (library-size) and thresholds (binarize) are not kept: the result is in
+        the units after the last such step.
+
+        Examples
+        --------
+        >>> steps = Preprocess.parse(["log1p", "scale max"])
+        >>> steps.undo(steps.apply(np.array([[3.0, 8.0]]), np.array([0.5, 0.1])), np.array([0.5, 0.1])).round(9)
+        array([[3., 8.]])
+        """
+        from array_api_compat import array_namespace
+
+        X = X if weights is None else unweighted(X, weights)
+        for name, _ in reversed(self.steps):
+            if name != "log1p":
+                break
+            X = array_namespace(X).expm1(X)
+        return X
+
+
+def unweighted(X: Any, weights: np.ndarray) -> Any:
+    """Divide every column by its weight; a column of weight 0 was left out and becomes NaN."""
+    from fedfactor.linalg.products import as_like  # with it comes SciPy, which reading settings needs not
+
+    known = np.where(weights > 0, weights, np.nan)
+    return X / as_like(known, X)
+
 
 def _split(text: Any) -> tuple[str, str]:
     name, _, rest = str(text).strip().partition(" ")

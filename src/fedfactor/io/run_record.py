@@ -25,7 +25,7 @@ _KINDS: dict[str, Any] = {
     "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
     "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
     "worst_client": (dict, type(None)), "owners": (dict, type(None)), "history": (list, type(None)),
-    "privacy": (dict, type(None)),
+    "privacy": (dict, type(None)), "quality": (dict, type(None)), "notes": (list, type(None)),
 }  # fmt: skip
 
 
@@ -62,6 +62,10 @@ class Preprocessed:
     def apply(self, X: Any) -> Any:
         """Do it to new rows."""
         return self.plan.apply(X, self.weights)
+
+    def undo(self, X: Any) -> Any:
+        """Return dense rows to the units that new rows have."""
+        return self.plan.undo(X, self.weights)
 
     def apply_all(self, federation: Federation) -> Federation:
         """Do it to new rows of all owners."""

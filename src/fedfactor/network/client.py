@@ -196,8 +196,9 @@ class RemoteClient:
     def _entry(self, asked: Head) -> Entry:
         """Say what an answer costs these rows; sums of columns have no noise."""
         if asked.kind == "survey" or self.channel is None:
-            return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=type(self.algorithm).__name__)
-        return replace(self.channel.books.entry, run=asked.run, round=asked.index)
+            name = type(self.algorithm).__name__
+            return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=name, scope=self.store.scope)
+        return replace(self.channel.books.entry, run=asked.run, round=asked.index, scope=self.store.scope)
 
     @contextmanager
     def last_word(self, asked: Head) -> Generator[None]:
@@ -241,7 +242,8 @@ class RemoteClient:
         """Open what this party sent in a run: a server may change between runs, and noise is not drawn again."""
         if self._outbox is None or self._outbox[0] != run:
             folder = private_folder(self.store.folder / "noise") / hashlib.sha256(run.encode()).hexdigest()[:16]
-            paid = self._ledger is not None and any(entry.run == run for entry in self._ledger.entries())
+            entries = [] if self._ledger is None else self._ledger.entries()
+            paid = any(entry.run == run and entry.scope in ("", self.store.scope) for entry in entries)
             if paid and not folder.exists():
                 raise Refused("this run was paid for, and what was sent in it is gone: noise is not drawn again")
             self._outbox = (run, Outbox(folder, run))

@@ -81,10 +81,14 @@ class Minimums:
         """Refuse between real parties; warn in a simulation; say nothing when the user overrode it by name."""
         if name in self.allow:
             return
-        text = f'{finding}. To go on all the same, say so by name: Minimums(allow=("{name}",)).'
         if self.strict or not simulation:
-            raise RefusedError(text)
-        warnings.warn(f"{text} Between real parties this is refused.", PrivacyWarning, stacklevel=2)
+            raise RefusedError(f'{finding}. To override, pass Minimums(allow=("{name}",)) or --allow {name}.')
+        warnings.warn(
+            f"{finding}. This simulation continues; a real federation refuses it, unless Minimums(allow="
+            f'("{name}",)) is passed.',
+            PrivacyWarning,
+            stacklevel=2,
+        )
 
     def judge_clients(self, rows: Mapping[str, int], n_components: int, *, simulation: bool) -> None:
         """Look at the number of clients and at their sizes."""

@@ -25,7 +25,7 @@ COVERED = frozenset(
 OF_A_ROUND = frozenset({"index", "participants", "bytes_up", "bytes_down", "rejected"})
 """Entries of each round that may be."""
 
-OF_OWNERS = frozenset({"owners", "errors", "worst_client"})
+OF_OWNERS = frozenset({"owners", "errors", "worst_client", "notes", "quality"})
 """Entries about single owners: theirs, as soon as anything protects single uploads."""
 
 OF_A_PARTY = frozenset({"relative_error", "bytes_sent", "letters", "party"})

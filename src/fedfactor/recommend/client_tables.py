@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.errors import DataError
-from fedfactor.recommend.user_table import UserTable, listed, note_unknown
+from fedfactor.recommend.user_table import UserTable, listed, note_unknown, unknown_ids
 
 
 class OwnerTables(dict[str, UserTable]):
@@ -62,12 +62,12 @@ class OwnerTables(dict[str, UserTable]):
         users, items = listed(users), listed(items)
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
-        out, strangers, lost = np.empty(len(users)), 0, 0
+        out, lost = np.empty(len(users)), (np.zeros(len(users), np.int64), np.zeros(len(users), np.int64))
         for name, where in self.by_owner(users, client, strangers=True).items():
             rows, columns = self[name].places([users[p] for p in where], [items[p] for p in where])
-            strangers, lost = strangers + int((rows < 0).sum()), lost + int((columns < 0).sum())
+            lost[0][where], lost[1][where] = rows, columns
             out[where] = self[name].at_or_average(rows, columns)
-        note_unknown(strangers, lost)
+        note_unknown(*unknown_ids(users, items, *lost))
         return out
 
     def recommend(self, users: Any, n: int, client: str | None, rules: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:

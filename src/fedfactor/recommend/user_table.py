@@ -75,7 +75,7 @@ class UserTable:
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
         rows, columns = self.places(users, items)
-        note_unknown(int((rows < 0).sum()), int((columns < 0).sum()))
+        note_unknown(*unknown_ids(users, items, rows, columns))
         return self.at_or_average(rows, columns)
 
     def at_or_average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -295,12 +295,26 @@ class DeepTable(UserTable):
         return lambda some: self.scores(rows[some])
 
 
-def note_unknown(users: int, items: int) -> None:
-    """Say that some pairs were predicted from averages."""
+def unknown_ids(users: Any, items: Any, rows: np.ndarray, columns: np.ndarray) -> tuple[int, int, int]:
+    """Count different users and items that were not in fit, and the pairs that have one of them.
+
+    Examples
+    --------
+    >>> unknown_ids(["eve", "eve", "ann"], ["x", "y", "x"], np.array([-1, -1, 0]), np.array([0, 1, 0]))
+    (1, 0, 2)
+    """
+    lost = (rows < 0) | (columns < 0)
+    users_lost = {users[place] for place in np.flatnonzero(rows < 0)}
+    return len(users_lost), len({items[place] for place in np.flatnonzero(columns < 0)}), int(lost.sum())
+
+
+def note_unknown(users: int, items: int, pairs: int) -> None:
+    """Warn that some pairs were predicted from averages: counts of different users, different items, and pairs."""
     if users or items:
-        parts = [f"{count} {word}" for count, word in ((users, "users"), (items, "items")) if count]
+        parts = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in ((users, "user"), (items, "item")) if n]
         warnings.warn(
-            f"{' and '.join(parts)} of these pairs were not in fit: predicted from the average.",
+            f"{' and '.join(parts)} {'was' if users + items == 1 else 'were'} not in fit: {pairs} "
+            f"{'pair' if pairs == 1 else 'pairs'} predicted from the average.",
             UnknownWarning,
             stacklevel=callers_level(),
         )
@@ -328,13 +342,13 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
         found = ratings_of(ratings, need_rating=False)
         R, users = found.owners["0"].tocoo(), found.users["0"]
         columns = table.places([], found.items)[1]
-        note_unknown(0, int((columns < 0).sum()))
+        note_unknown(0, int((columns < 0).sum()), int((columns[R.col] < 0).sum()))
         columns, known = columns[R.col], columns[R.col] >= 0
         cells = (R.row[known], columns[known])
         return sparse.csr_array((R.data[known].astype(kind), cells), shape=(len(users), m)), users
     if isinstance(ratings, dict):
         columns = table.places([], list(ratings))[1]
-        note_unknown(0, int((columns < 0).sum()))
+        note_unknown(0, int((columns < 0).sum()), int((columns < 0).sum()))
         values, known = np.asarray(list(ratings.values()), dtype=kind), columns >= 0
         _check_finite(values)
         cells = (np.zeros(int(known.sum()), int), columns[known])
