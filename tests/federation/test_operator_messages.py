@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_a_certificate_that_is_not_valid_yet_is_found(place, monkeypatch):
     lines = {line.what: line for line in check_coordinator(place)}
     assert lines["certificate"].state == "wrong"
     assert "is not valid before" in lines["certificate"].found
+
+
+def test_a_check_is_written_for_programs_too(place):
+    said = run(app, ["federation", "check", str(place.file), "--json"])
+    lines = {line["what"]: line for line in json.loads(said.output)}
+    assert lines["certificate"]["state"] == "ok"
+    assert set(lines["certificate"]) == {"what", "state", "found", "remedy"}
+    assert said.exit_code == (3 if any(line["state"] == "wrong" for line in lines.values()) else 0)
 
 
 def test_help_keeps_its_brackets(monkeypatch):
