@@ -11,9 +11,10 @@ import pytest
 from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.federation import certificates, keys, terms_writer
+from fedfactor.federation import certificates, keys, terms_writer, vouching
 from fedfactor.federation.connectivity import Connection, explain
 from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.fingerprint_words import key_words
 from fedfactor.federation.party import Member
 from fedfactor.federation.preflight import check_party
 from fedfactor.federation.processes import ChildError
@@ -85,6 +86,28 @@ def test_signing_up_again_keeps_the_state_and_other_terms_or_rows_are_refused(tr
     assert not (store.folder / COLUMNS).exists()
 
 
+def test_changed_parties_are_shown_in_words_that_can_be_compared(trial, tmp_path):
+    parties = trial.terms.content["parties"]
+    made = {}
+    for name in ("west", "harbour"):
+        keys.make_key(tmp_path / f"{name}.key", name)
+        made[name] = vouching.read_public(tmp_path / f"{name}.key.pub")
+    file = tmp_path / "draft.toml"
+    draft = terms_writer.save(file, {**trial.terms.content, "parties": {**parties, "harbour": made["harbour"]}})
+    line = vouching.vouch(draft, "harbour", tmp_path / "harbour.key.pub", trial.root / "north.key")
+    harbour = {**made["harbour"], "vouched": [line]}
+    changed = {"north": parties["north"], "west": made["west"], "harbour": harbour}
+    now = terms_writer.save(file, {**trial.terms.content, "parties": changed})
+    added, removed, replaced = now.differences(trial.terms)
+    assert added == (
+        f'parties: harbour was added, with the key "{key_words("harbour", harbour)}"; vouched for by north'
+    )
+    assert removed == "parties: south was removed"
+    old, new = key_words("west", parties["west"]), key_words("west", made["west"])
+    assert old != new
+    assert replaced == f'parties: the key of west was "{old}" and is now "{new}"; nobody vouches for it'
+
+
 def test_privacy_terms_that_changed_are_refused_too(trial):
     member(trial).sign_up(trial.files["north"])
     content = {**trial.terms.content, "privacy": {**trial.terms.content["privacy"], "minimum_rows": 1}}
@@ -116,7 +139,7 @@ def test_a_party_keeps_its_things_to_itself(trial):
 
 def test_a_key_is_never_overwritten(tmp_path):
     keys.make_key(tmp_path / "a.key", "a")
-    with pytest.raises(DataError, match="there already"):
+    with pytest.raises(DataError, match="exists, and a key that others know"):
         keys.make_key(tmp_path / "a.key", "a")
 
 

@@ -60,6 +60,13 @@ Certificate = Annotated[
 def keygen(
     name: Annotated[str, typer.Argument(help="Your party's name.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.key.", show_default=False)] = None,
+    passphrase: Annotated[
+        bool,
+        typer.Option(
+            "--passphrase",
+            help="Encrypt the key: asks for a passphrase, or reads it from the file FEDFACTOR_KEY_PASSPHRASE_FILE.",
+        ),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Make your key: NAME.key stays with you, NAME.key.pub goes to the coordinator.
@@ -70,10 +77,11 @@ def keygen(
     from fedfactor.federation.keys import make_key
     from fedfactor.federation.terms import check_party_name
     from fedfactor.federation.vouching import read_public
+    from fedfactor.network.key_file import new_passphrase
 
     with polite(debug):
         check_party_name(name)
-        path = make_key(out or Path(f"{name}.key"), name)
+        path = make_key(out or Path(f"{name}.key"), name, new_passphrase() if passphrase else b"")
         said = key_words(name, read_public(f"{path}.pub"))
     typer.echo(f"{path} is your private key: keep it. Send {path}.pub to the coordinator.")
     typer.echo(f"In words, for the coordinator and for who vouches for you: {said}")

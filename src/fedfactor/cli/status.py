@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,7 @@ def check(
         Path | None, typer.Option(help="At a party: your rows. They stay here.", show_default=False)
     ] = None,
     folder: Annotated[Path | None, typer.Option(help="Your own folder, or the server's.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per line checked, for programs.")] = False,
     debug: Debug = False,
     *,
     reading: Callable[..., Reading],
@@ -47,13 +49,17 @@ def check(
             lines = check_party(Member(file, key, folder), data, reading())
         else:
             lines = check_coordinator(Coordinator(file, folder))
+    wrong = any(line.state == "wrong" for line in lines)
+    if as_json:
+        typer.echo(json.dumps([asdict(line) for line in lines], indent=1))
+        raise typer.Exit(ATTENTION if wrong else 0)
     shown = Table("", "checked", "found", "what to do", box=None, pad_edge=False)
     for line in lines:
         mark = {"ok": "ok", "note": "note", "wrong": "WRONG"}[line.state]
         style = {"ok": "green", "note": "yellow", "wrong": "bold red"}[line.state]
         shown.add_row(Text(mark, style), Text(line.what), Text(printable(line.found)), Text(printable(line.remedy)))
     console().print(shown)
-    if any(line.state == "wrong" for line in lines):
+    if wrong:
         raise typer.Exit(ATTENTION)
 
 

@@ -66,7 +66,7 @@ def go_on(
 
 
 def stability_of(file: Toml, folder: Server = None, debug: Debug = False) -> None:
-    """See which components are stable: run again with other seeds, and without each party, as [stability] allows.
+    """See which components are stable: run again with other seeds, and without each party, as the terms allow.
 
     On the server's machine, while fedfactor serve is running and the parties are connected. Says of each component of
     the last run the cosine with its match in each further run. Parties count those runs, and take no results home.

@@ -43,6 +43,13 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
         signer = ser.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     except FileNotFoundError as error:
         raise DataError(f"{error.filename} is not there, so no certificate can be signed here.") from None
+    left = (authority.not_valid_after_utc - now()).total_seconds() / 86400
+    if left <= 0:
+        raise DataError(
+            f"The authority {folder / 'ca.crt'} ended on {authority.not_valid_after_utc:%Y-%m-%d}: no party would "
+            "accept what it signs. Found the federation anew (fedfactor federation init), which is a new agreement."
+        )
+    days = min(days, left)  # no certificate outlives the authority that signed it
     key = ec.generate_private_key(ec.SECP384R1())
     names = [_alternative(host) for host in dict.fromkeys([*hosts, "127.0.0.1", "::1", "localhost"])]
     builder = _builder(_name(hosts[0]), authority.subject, key, days)
@@ -56,6 +63,13 @@ def expires(certificate: str | os.PathLike[str]) -> datetime:
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc
+
+
+def begins(certificate: str | os.PathLike[str]) -> datetime:
+    """Return when a certificate becomes valid."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_before_utc
 
 
 def now() -> datetime:

@@ -95,7 +95,8 @@ def strange_columns(units: Mapping[str, Any], features: Sequence[str], X: Any, m
             continue
         low, high = np.quantile(column, [LOW, HIGH])
         if low < entry.get("low", -math.inf) or high > entry.get("high", math.inf):
-            wanted = f"{entry.get('low', '−∞')} to {entry.get('high', '∞')} {entry.get('unit', '')}".strip()
+            bounds = f"{_number(entry.get('low', '−∞'))} to {_number(entry.get('high', '∞'))}"
+            wanted = f"{bounds} {entry.get('unit', '')}".strip()
             said.append(
                 f"{name!r}: nine tenths of your cells lie between {low:.3g} and {high:.3g}, declared is {wanted}"
             )
@@ -104,5 +105,19 @@ def strange_columns(units: Mapping[str, Any], features: Sequence[str], X: Any, m
 
 def words(units: Mapping[str, Any]) -> str:
     """Say declared ranges in one line."""
-    parts = [f"{n} {e.get('low', '')}…{e.get('high', '')} {e.get('unit', '')}".strip() for n, e in units.items()]
+    parts = [
+        f"{n} {_number(e.get('low', ''))}…{_number(e.get('high', ''))} {e.get('unit', '')}".strip()
+        for n, e in units.items()
+    ]
     return ", ".join(parts)
+
+
+def _number(value: float | str) -> str:
+    """Write a bound for people.
+
+    Examples
+    --------
+    >>> _number(18.700000000000003), _number(5), _number("∞")
+    ('18.7', '5', '∞')
+    """
+    return value if isinstance(value, str) else f"{value:.6g}"

@@ -137,6 +137,11 @@ class Coordinator:
         if days < 0:
             raise ChildError(f"The server's certificate ended {-days:.0f} days ago: no party would speak to it. Renew "
                              f"it: {CERTIFY}.")  # fmt: skip
+        if (begins := certificates.begins(file)) > certificates.now():
+            raise ChildError(
+                f"The server's certificate is not valid before {begins:%Y-%m-%d %H:%M} UTC: no party would accept "
+                "it. Set the clock of this machine right (NTP), or renew the certificate: " + CERTIFY + "."
+            )
         if not certificates.names_host(file, host):
             raise ChildError(
                 f"The server's certificate is not made out for {host}, where parties look for it. Renew it: {CERTIFY}; "

@@ -1,4 +1,4 @@
-"""Keys that tell parties apart: elliptic curve P-384, in the format of OpenSSH, as Flower wants them.
+"""Keys that tell parties apart: elliptic curve P-384, in the format of OpenSSH.
 
 The key with which a party signs in secure sums (Ed25519) is derived from it, so that there is one file to keep.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError, MissingExtraError
+from fedfactor.network.key_file import load_private_key
 from fedfactor.privacy.secure_aggregation.primitives import Identity
 
 SIGN = "sign:"
@@ -24,32 +25,48 @@ def _crypto() -> Any:
     return ec, serialization
 
 
-def make_key(path: str | os.PathLike[str], comment: str) -> Path:
-    """Write a private key (mode 0600) and, beside it, its public half ``<path>.pub``; never over an old one."""
+def make_key(path: str | os.PathLike[str], comment: str, passphrase: bytes = b"") -> Path:
+    """Write a private key (mode 0600) and, beside it, its public half ``<path>.pub``; never over an old one.
+
+    With a passphrase the private key is encrypted, as ``ssh-keygen`` does it; ``ssh-keygen -p`` changes it.
+    """
     path = Path(path)
     ec, ser = _crypto()
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     public = Path(f"{path}.pub")
     for file in (path, public):
         if file.exists():
-            raise DataError(f"{file} is there already. A key that others know must not be lost: choose another name.")
+            raise DataError(
+                f"{file} exists, and a key that others know must not be lost. For a second key of the same "
+                f"party, write another file: fedfactor keygen {comment} --out {path.with_name(f'{path.stem}-2.key')}"
+            )
     key = ec.generate_private_key(ec.SECP384R1())
-    text = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, ser.NoEncryption())
+    hidden = ser.BestAvailableEncryption(passphrase) if passphrase else ser.NoEncryption()
+    try:
+        text = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, hidden)
+    except UnsupportedAlgorithm:
+        raise MissingExtraError.named("bcrypt", "federation", "A key with a passphrase") from None
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(text)
     line = key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
-    public.write_text(f"{line} {comment.replace(' ', '-')} {SIGN}{Identity(identity_secret(path)).public.hex()}\n")
+    sign = Identity(_signing_secret(key)).public.hex()
+    public.write_text(f"{line} {comment.replace(' ', '-')} {SIGN}{sign}\n")
     return path
 
 
 def identity_secret(path: str | os.PathLike[str]) -> bytes:
     """Derive, from a private key, the secret with which its owner signs in secure sums."""
+    return _signing_secret(_private(path))
+
+
+def _signing_secret(key: Any) -> bytes:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    _, ser = _crypto()
-    number = _private(path, ser).private_numbers().private_value
+    number = key.private_numbers().private_value
     derive = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"fedfactor identity")
     return derive.derive(number.to_bytes(66, "big"))
 
@@ -96,13 +113,15 @@ def public_pem(line: str) -> bytes:
 def line_of_private(path: str | os.PathLike[str]) -> str:
     """Read a private key and return the line of its public half."""
     _, ser = _crypto()
-    key = _private(path, ser)
+    key = _private(path)
     return key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
 
 
-def _private(path: str | os.PathLike[str], ser: Any) -> Any:
+def _private(path: str | os.PathLike[str]) -> Any:
     try:
-        return ser.load_ssh_private_key(Path(path).read_bytes(), None)
+        return load_private_key(path)
+    except DataError:  # of a passphrase
+        raise
     except FileNotFoundError:
         raise DataError(f"{path} is not there. Make a key with: fedfactor keygen") from None
     except Exception as error:

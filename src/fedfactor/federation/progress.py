@@ -159,7 +159,7 @@ class ServerWatch:
             return []
         for name, why in status["reasons"].items():
             if self._reasons.get(name) != why:
-                text = f"{name}: {printable(why)}."
+                text = f"{name}: {printable(why).rstrip('.')}."
                 said.append(Event(text, "party reason", "warning", party=name, run=status["run"]))
         self._reasons = dict(status["reasons"])
         if (key := _key(status)) != self._last:
@@ -190,7 +190,7 @@ def run_words(status: dict[str, Any]) -> str:
     if state in ENDED:
         reason = status.get("reason", "")
         why = f": {STATUS.get(reason, reason)}" if reason else ""
-        return f"Run {status['run']} {state} after {status['round']} rounds{printable(why)}."
+        return f"Run {status['run']} {state} after {status['round']} rounds{printable(why).rstrip('.')}."
     error = status["metrics"].get("relative_error")
     shown = f", error {error:.4f}" if isinstance(error, float) else ""
     took = f", {status['seconds']:.1f} s" if status.get("seconds") else ""

@@ -35,6 +35,8 @@ from fedfactor.network.server import ENDED, UNPROTECTED, written
 def folder_of(place: str | os.PathLike[str]) -> Path:
     """Find the folder that is meant: a party's own, or the server's beside a ``federation.toml``."""
     path = Path(place)
+    if not path.exists():
+        raise DataError(f"{place} does not exist. Give federation.toml at the coordinator, or a party's own folder.")
     folder = path if path.is_dir() else path.resolve().parent / "server"
     if path.is_dir() and not (path / "agreement.json").exists() and (path / "server" / "agreement.json").exists():
         folder = path / "server"

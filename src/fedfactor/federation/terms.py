@@ -589,12 +589,41 @@ class Terms:
 
     def differences(self, other: Terms) -> list[str]:
         """List what differs from other terms, entry by entry."""
-        mine, theirs = _flat(self.content), _flat(other.content)
-        return [
+        mine, theirs = (
+            _flat({section: part for section, part in terms.content.items() if section != "parties"})
+            for terms in (self, other)
+        )
+        changed = [
             f"{key}: {_short(theirs.get(key))} became {_short(mine.get(key))}"
             for key in sorted(set(mine) | set(theirs))
             if mine.get(key) != theirs.get(key)
-        ] + [*self._told_apart(other), *self._less_noise(other)]
+        ]
+        return [*changed, *self._changed_parties(other), *self._told_apart(other), *self._less_noise(other)]
+
+    def _changed_parties(self, other: Terms) -> list[str]:
+        """List parties that were added or removed, or whose key changed, each key in the words of its keygen."""
+        from fedfactor.federation.fingerprint_words import key_words
+        from fedfactor.federation.vouching import registry, vouchers
+
+        mine, theirs = self.content["parties"], other.content["parties"]
+        found: list[str] = []
+        for name in sorted(set(mine) | set(theirs)):
+            new, old = mine.get(name), theirs.get(name)
+            if new == old:
+                continue
+            if new is None:
+                found.append(f"parties: {name} was removed")
+                continue
+            by = vouchers(self, name, registry(other))
+            vouched = f"vouched for by {', '.join(by)}" if by else "nobody vouches for it"
+            words = key_words(name, new)
+            if old is None:
+                found.append(f'parties: {name} was added, with the key "{words}"; {vouched}')
+            elif (before := key_words(name, old)) != words:
+                found.append(f'parties: the key of {name} was "{before}" and is now "{words}"; {vouched}')
+            else:
+                found.append(f"parties: {name} has the same key; {vouched}")
+        return found
 
     @property
     def noise_share(self) -> float:

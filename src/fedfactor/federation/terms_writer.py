@@ -19,8 +19,8 @@ NOTES = {
     "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
     "policy": (
         "minimum: parties that a round needs (0: more than half). dropouts: continue, or wait (nobody may be missing; "
-        "always so with a secure sum).\n# Times are in seconds; absent: how long a round waits for who is known to be "
-        "gone."
+        "always so with a secure sum).\n# Times are in seconds; absent (60 unless given): how long a round waits for "
+        "a party that is known to be unavailable."
     ),
     "privacy": (
         "protect = none: the server sees each party's sums; secure-sum: only their total; dp: their total with noise "

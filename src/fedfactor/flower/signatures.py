@@ -14,9 +14,10 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from fedfactor.core.errors import DataError
+from fedfactor.network.key_file import load_private_key
 
 CONTEXT = b"fedfactor.flower 1\0"
 
@@ -41,11 +42,12 @@ def load_key(path: str | os.PathLike[str]) -> ec.EllipticCurvePrivateKey:
     Raises
     ------
     DataError
-        The file is missing, encrypted, or holds another kind of key.
+        The file is missing, cannot be decrypted, or holds another kind of key.
     """
     try:
-        with open(path, "rb") as file:
-            key: Any = load_ssh_private_key(file.read(), None)
+        key: Any = load_private_key(path)
+    except DataError:  # of the passphrase, which explains itself
+        raise
     except OSError as error:
         raise DataError(f"The key {path} cannot be read ({error.strerror}). Give key in --node-config.") from None
     except (ValueError, TypeError) as error:

@@ -91,8 +91,9 @@ class AnsweredCounts:
 
     def remaining(self) -> dict[str, int]:
         """Return how many runs and rounds are left, of those that the terms limit."""
-        used = dict(zip(("runs", "rounds"), map(len, self.so_far()), strict=True))
-        return {what: most - used[what] for what, most in (("runs", self.runs), ("rounds", self.rounds)) if most}
+        runs, rounds = self.so_far()
+        limited = (("runs", self.runs, len(runs)), ("rounds", self.rounds, len(rounds)))
+        return {what: most - used for what, most, used in limited if most}
 
     def left(self) -> str:
         """Say how much is left, in one line."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError
+from fedfactor.network.key_file import load_private_key
 
 _ISSUER = hashlib.sha256(b"fedfactor pinned certificate 1").digest()
 """Secret of the key that signs every pinned certificate: public on purpose, because the signature means nothing."""
@@ -93,7 +94,7 @@ def certificate_request(key: Path, name: str) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     builder = x509.CertificateSigningRequestBuilder().subject_name(_common_name(name))
-    return builder.sign(_private_key(key), SHA384()).public_bytes(Encoding.PEM)
+    return builder.sign(load_private_key(key), SHA384()).public_bytes(Encoding.PEM)
 
 
 def server_context(
@@ -154,7 +155,7 @@ def present(context: ssl.SSLContext, key: Path, certificate: Path | None = None)
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-    private = _private_key(key)
+    private = load_private_key(key)
     chain = pinned_certificate(private.public_key()) if certificate is None else certificate.read_bytes()
     try:
         leaf = x509.load_pem_x509_certificate(chain)
@@ -172,9 +173,3 @@ def present(context: ssl.SSLContext, key: Path, certificate: Path | None = None)
         context.load_cert_chain(name, password=password)
     finally:
         os.unlink(name)
-
-
-def _private_key(key: Path) -> Any:
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
-    return load_ssh_private_key(key.read_bytes(), None)
