@@ -114,6 +114,22 @@ def test_a_sample_of_the_rows_does_not_depend_on_who_owns_them():
     assert one.relative_error <= fedfactor.run(PooledBMF(4), [X], seed=0).relative_error + 0.02
 
 
+def repeated(n=1500, kinds=150, seed=0):
+    """Draw rows by a power law from a few kinds of them."""
+    weight = np.arange(1, kinds + 1) ** -1.5
+    which = np.random.default_rng(seed).choice(kinds, n, p=weight / weight.sum())
+    return overlapping(n=kinds, noise=0.1, seed=seed)[which]
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_a_sample_of_a_table_with_repeated_rows_is_as_good_as_all_of_them(seed):
+    X = repeated(seed=seed)
+    every = fedfactor.run(PooledBMF(4), dealt(X, 3, 1), seed=0)
+    one, other = (fedfactor.run(PooledBMF(4, sample=300), dealt(X, owners, 1), seed=0) for owners in (1, 5))
+    np.testing.assert_array_equal(one.V, other.V)
+    assert float(one.score.sse) <= 1.02 * float(every.score.sse)  # a sample of all copies or none: 1.22 to 1.50
+
+
 class Watched:
     """The uploads of a run, summed, in their order."""
 

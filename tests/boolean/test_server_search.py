@@ -14,12 +14,15 @@ from fedfactor.boolean.pooled import client_counts as home
 from fedfactor.boolean.pooled import server_search as search
 from fedfactor.boolean.pooled.candidates import from_octets, to_octets
 from fedfactor.boolean.pooled.messages import (
+    SIGNS,
     AskGains,
+    AskRepeats,
     AskSwaps,
     AskTogether,
     AskVotes,
     Factor,
     Gains,
+    Repeats,
     Swaps,
     Together,
     Totals,
@@ -73,9 +76,16 @@ class TestTotals:
         size, method = sizes(m=4, sets=2), PooledBMF(3, sample=50)
         ones = np.array([1, 9, 0, 5])
         state, down = search._next(method, size, started(size), Totals(ones, np.full(4, 200), np.int64(200)), 0)
-        assert isinstance(down, AskTogether)
-        assert float(down.share) == 0.25
-        assert int(state.stage) == search.SINGLES
+        assert isinstance(down, AskRepeats)
+        for square, rows, share in ((200, 200, 0.25), (390, 200, 0.25), (1800, 200, 0.75), (900, 60, 50 / 60)):
+            up = Repeats(np.full(SIGNS, square**0.5), np.int64(rows))
+            after, down = search._next(method, size, state, up, 1)
+            assert isinstance(down, AskTogether)
+            assert int(after.stage) == search.SINGLES
+            if square > search.REPEATED * rows:
+                share = 1 / (1 + (rows / 50 - 1) / (square / rows))
+            assert float(down.share) == pytest.approx(share, rel=1e-12)
+        assert search.sampled_share(5, Repeats(np.full(SIGNS, 1000), np.int64(200))) == 0.5  # at most 20 times 5 rows
         few = search._next(method, size, started(size), Totals(ones, np.full(4, 40), np.int64(40)), 0)[1]
         assert float(few.share) == 1.0
 

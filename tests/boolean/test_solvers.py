@@ -140,6 +140,18 @@ def test_grecond_makes_the_naive_choices(path, seed):
     np.testing.assert_array_equal(found.U, U)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_repeated_rows_count_as_often_as_they_occur(path, seed):
+    X = noisy(9, 12, seed)[np.random.default_rng(seed).integers(9, size=30)]
+    assert len(np.unique(X, axis=0)) < 10
+    for found, (U, V) in (
+        (asso(X, 4, tau=0.6), naive_asso(X, 4, 0.6)),
+        (grecond(X, 5), naive_grecond(X, 5)),
+    ):
+        np.testing.assert_array_equal(found.V, V)
+        np.testing.assert_array_equal(found.U, U)
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("share", [0.5, 0.8])
 def test_mebf_makes_the_naive_choices(path, seed, share):

@@ -20,10 +20,10 @@ import pytest
 pytest.importorskip("cryptography")
 
 from claims import _flower as real
-from fedfactor.cli.live import party_pages, serve_pages, server_pages
+from fedfactor.cli.live import party_pages, serve_pages, server_pages, told
 from fedfactor.federation import terms_writer
 from fedfactor.federation.coordinator import PRESENCE, SERVING, Coordinator
-from fedfactor.federation.logs import JSON, LogFile, both
+from fedfactor.federation.logs import JSON, Event, LogFile, both
 from fedfactor.federation.party import Member
 from fedfactor.federation.progress import PartyWatch, ServerWatch
 from fedfactor.federation.results import server_status
@@ -50,6 +50,7 @@ def ran(tmp_path):
     stores = {name: parties[name].sign_up(file) for name, file in trial.files.items()}
     watches = {name: PartyWatch(store, "fed.example.org:8000") for name, store in stores.items()}
     post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
+    watches["server"] = ServerWatch(place)
     Server(place.folder, place.terms.agreement(), place.terms.policy(), post).run()
     stores["north"].log(_refusal(), b"", "step 9 was asked for, but 3 were agreed")
     since = "2030-01-01T10:00:00"
@@ -76,9 +77,18 @@ def test_what_happens_is_told_as_it_goes(ran):
     assert "Run" in said[3]
     assert "has ended" in said[3]
     assert said[4].startswith("REFUSED: step 9 was asked for")
+    assert (said[2].fields["event"], said[2].fields["round"], said[2].fields["party"]) == ("round", 3, "north")
+    assert said[2].fields["bytes"] > 0
+    assert (said[4].fields["event"], said[4].fields["level"]) == ("refused", "warning")
     assert watches["north"].news() == []
-    watch = ServerWatch(place)
+    watch = watches["server"]
     said = watch.news()
+    ended = said[-1].fields
+    assert (ended["event"], ended["level"], ended["round"], ended["rounds"]) == ("run finished", "info", 3, 3)
+    assert ended["run"] == place.status()["run"]
+    assert ended["duration"] > 0
+    assert said[0].fields == {"level": "info", "event": "connected", "party": "north"}
+    assert not [line for line in ServerWatch(place).news() if "finished" in line]  # not again at the next serve
     assert said[:2] == ["north is connected.", "south is connected."]
     assert "finished after 3 rounds" in said[-1]
     (place.folder / PRESENCE).write_text(json.dumps({"north": [True, ""], "south": [False, ""], "west": [False, ""]}))
@@ -134,7 +144,7 @@ def test_the_pages_say_what_each_end_may_know(ran):
     assert "3 of 3 rounds" in text
     assert "step 9" not in text  # why a party refused stays with it
     assert 'fedfactor_party_connected{party="west"} 0' in get(where + "metrics")[0]
-    assert json.loads(get(where + "status.json")[0])["round"] == "3 of 3"
+    assert json.loads(get(where + "status.json")[0])["round"] == 3
     for path, host in (("", "evil.example:80"), ("etc/passwd", None)):
         with pytest.raises(urllib.error.HTTPError, match=r"403|404"):
             get(where + path, **({"Host": host} if host else {}))
@@ -218,7 +228,7 @@ def opened(where, folder):
     )  # fmt: skip
 
 
-def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):
+def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch, capsys):
     log = LogFile(tmp_path / "a.log", most=200, kept=2)
     for number in range(30):
         log.write(f"line {number}")
@@ -226,9 +236,25 @@ def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):
     assert files == ["a.log", "a.log.1", "a.log.2"]
     assert all(path.stat().st_size <= 200 and path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ line 29", (tmp_path / "a.log").read_text().splitlines()[-1])
+    log.close()
     monkeypatch.setenv(JSON, "1")
-    log.write("as an object")
-    assert json.loads((tmp_path / "a.log").read_text().splitlines()[-1])["said"] == "as an object"
+    log = LogFile(tmp_path / "b.log")
+    log.write("\x1b[92mINFO\x1b[0m as an object")
+    log.write("Warning: soon")
+    log.write(Event("Round 4 of 12.", "round", run="a1", round=4, party="north", duration=0.5))
+    plain, warned, event = map(json.loads, (tmp_path / "b.log").read_text().splitlines()[-3:])
+    assert (plain["level"], plain["event"], plain["message"]) == ("info", "message", "INFO as an object")
+    assert warned["level"] == "warning"
+    assert event.pop("time").endswith("Z")
+    assert event == {
+        "level": "info", "event": "round", "run": "a1", "round": 4, "party": "north", "duration": 0.5,
+        "message": "Round 4 of 12.",
+    }  # fmt: skip
+    told(Event("north is connected.", "connected", party="north"))
+    assert json.loads(capsys.readouterr().out)["party"] == "north"
+    monkeypatch.delenv(JSON)
+    log.write("\x1b[1;31mred\x1b[0m")
+    assert (tmp_path / "b.log").read_text().splitlines()[-1].endswith("Z red")
     log.close()
 
 

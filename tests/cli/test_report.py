@@ -275,3 +275,27 @@ def test_fit_without_a_rank_says_what_to_do(named, tmp_path):
     done = call("fit", named, "-o", tmp_path / "o")
     assert done.exit_code == 2
     assert "-k" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [("dp", "--epsilon", 4, "--row-bound", 20), ("secure-sum",)])
+def test_nothing_shared_of_a_private_run_states_the_number_of_rows(tmp_path, mode):
+    """The page fell back to the length of U: ε = ∞ for whoever saw it."""
+    pytest.importorskip("cryptography")
+    pytest.importorskip("dp_accounting")
+    rng, counts = np.random.default_rng(0), {"east": 1013, "north": 1451, "west": 1777}
+    for name, n in counts.items():
+        X = rng.gamma(0.5, 1.0, (n, 3)) @ rng.gamma(0.6, 1.0, (3, 6))
+        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header=",".join("abcdef"), comments="")
+    files = [tmp_path / f"{name}.csv" for name in counts]
+    done = call("fit", *files, "-k", 3, "--rounds", 3, "-o", tmp_path / "out", "--privacy", *mode)
+    assert done.exit_code == 0, done.output
+    shared = [f for f in (tmp_path / "out").rglob("*") if f.is_file() and "private" not in f.parts]
+    assert {"report.html", "run.json"} <= {file.name for file in shared}
+    numbers = [str(n) for n in counts.values()]
+    if mode[0] == "dp":  # exact sums are counted against the number of all rows, which run.json says
+        numbers.append(str(sum(counts.values())))
+    for file in shared:
+        text = file.read_bytes().decode("latin-1").replace(",", "")
+        found = [n for n in numbers if re.search(rf"(?<![\d.]){n}(?![\d.])", text)]
+        assert not found, (file.name, found)

@@ -131,12 +131,11 @@ class TestCallbacks:
 
 class TestEntry:
     def test_what_is_no_algorithm_is_named_with_the_remedy(self):
-        known = r"Use fedfactor\.algorithms\.PooledNMF"
+        instance = r"Pass an instance with its parameters: PooledNMF\("
         wrong = (
-            (fedfactor.PooledNMF(2), known),
-            (fedfactor.PooledNMF, known),
-            (PooledNMF, "Make one"),
-            (3, "int is not"),
+            (fedfactor.PooledNMF, instance),
+            (PooledNMF, instance),
+            (3, "int is neither an estimator"),
         )
         for given, remedy in wrong:
             with pytest.raises(IncompatibleError, match=remedy):

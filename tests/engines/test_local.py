@@ -353,10 +353,9 @@ class TestWords:
     @pytest.mark.parametrize(
         ("algorithm", "words"),
         [
-            (fedfactor.PooledNMF(2), r"PooledNMF is not one\. Use fedfactor\.algorithms\.PooledNMF\("),
-            (fedfactor.PooledNMF, r"Use fedfactor\.algorithms\.PooledNMF\("),
-            (algorithms.PooledNMF, "Make one first"),
-            ("pooled-nmf", "str is not one"),
+            (fedfactor.PooledNMF, "Pass an instance with its parameters"),
+            (algorithms.PooledNMF, "Pass an instance with its parameters"),
+            ("pooled-nmf", "str is neither an estimator"),
         ],
     )
     def test_what_is_no_algorithm(self, algorithm, words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from fedfactor.core.hash_chain import ChainError
 from fedfactor.core.rollback_detection import Witness, WitnessError
 from fedfactor.federation.party import Member
 from fedfactor.network.client import RemoteClient
+from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import NotEnough
 from fedfactor.network.server import Server
+from fedfactor.privacy.accounting import epsilon_of
 from tests.federation.test_noise_terms import federation, sign_up
 from tests.network.in_process import Clock, InProcessTransport
 
@@ -46,6 +49,40 @@ def spent(tmp_path):
 def test_a_second_run_in_the_same_folders_is_refused(spent, tmp_path):
     with pytest.raises(NotEnough):
         run(spent, tmp_path / "second")
+
+
+def test_a_run_that_cannot_be_paid_to_its_end_costs_nothing(tmp_path):
+    """The terms fix the rounds and the noise: whether the whole run fits the budget is known before its first round."""
+    trial = federation(tmp_path)
+    for name in trial.files:
+        sign_up(trial, name, budget=1.3)  # enough for one run (ε = 1), and for a part of a second one
+    assert set(run(trial, tmp_path / "first").values()) == {3}
+    before = {name: ClientFolder(trial.folder(name)).ledger.epsilon() for name in trial.files}
+    counted = {name: ClientFolder(trial.folder(name)).left() for name in trial.files}
+    with pytest.raises(NotEnough, match="north: the party does not answer this"):
+        run(trial, tmp_path / "second")
+    for name in trial.files:
+        store = ClientFolder(trial.folder(name))
+        assert len(store.ledger.entries()) == 3
+        assert store.ledger.epsilon() == before[name]
+        assert store.left() == counted[name]
+        assert "whole run" in store.sent()[-1]["reason"]
+
+
+def test_a_budget_for_two_runs_pays_two(tmp_path):
+    trial = federation(tmp_path)
+    store = sign_up(trial, budget=1.3)
+    entry = replace(store.agreement.channel().books.entry, run="other")
+    whole = [replace(entry, round=index) for index in range(3)]
+    twice = [replace(each, run="another") for each in whole]
+    assert store.ledger.affords(*whole)
+    assert not store.ledger.affords(*whole, *twice)
+    cost = epsilon_of([each.release for each in (*whole, *twice)], store.ledger.delta, "rdp")
+    for name in trial.files:
+        sign_up(trial, name, budget=cost, raise_budget=True)
+    assert store.ledger.affords(*whole, *twice)
+    assert set(run(trial, tmp_path / "first").values()) == {3}
+    assert set(run(trial, tmp_path / "second").values()) == {6}
 
 
 def test_a_deleted_folder_is_no_new_budget(spent):

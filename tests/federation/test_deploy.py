@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedfactor.cli import app
+from fedfactor.cli.console import ATTENTION, DECISION, RETRY
 from fedfactor.federation.terms import Terms
 from tests.command_line import CliRunner
 
@@ -42,6 +43,10 @@ def test_units_start_commands_that_exist_as_nobody_special(unit):
     assert service["User"] == "fedfactor"
     assert service["ReadWritePaths"] == service["WorkingDirectory"]
     assert service["NoNewPrivileges"] == "yes"
+    never_again = {int(code) for code in service["RestartPreventExitStatus"].split()}
+    assert service["Restart"] == "on-failure"
+    assert never_again == {1, DECISION, ATTENTION}
+    assert RETRY not in never_again
     if shutil.which("systemd-analyze"):
         done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
         odd = [line for line in done.stderr.splitlines() if unit.name in line and "not executable" not in line]

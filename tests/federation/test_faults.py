@@ -8,6 +8,8 @@ import json
 import resource
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -23,12 +25,12 @@ from fedfactor import algorithms
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.core.hash_chain import ChainError
-from fedfactor.federation import terms_writer
+from fedfactor.federation import certificates, keys, terms_writer
 from fedfactor.federation.connectivity import moment
 from fedfactor.federation.coordinator import REMOVED, Coordinator
 from fedfactor.federation.features import write_names
 from fedfactor.federation.party import Member
-from fedfactor.federation.processes import ChildError
+from fedfactor.federation.processes import ChildError, PassingError
 from fedfactor.federation.shared_process import serve_together
 from fedfactor.federation.terms import Terms
 from fedfactor.federation.trial import Trial
@@ -166,7 +168,7 @@ def test_a_second_server_in_the_same_folder_is_refused(trial):
     served = (trial.coordinator.folder / "agreement.json").read_bytes()
     content = trial.terms.content
     terms_writer.save(trial.toml, {**content, "run": {**content["run"], "rounds": 7}})
-    with pytest.raises(DataError, match="is served already"):
+    with pytest.raises(PassingError, match="is served already"):
         Coordinator(trial.toml).serve()
     assert (trial.coordinator.folder / "agreement.json").read_bytes() == served  # which a running server reads
     trial.coordinator.close()
@@ -283,6 +285,46 @@ def test_how_a_run_ended_is_in_the_journal_in_the_words_of_its_status(tmp_path, 
     assert {line["run"] for line in lines} == {server.run_id}
     if raised is None:
         assert (lines[-1]["round"], lines[-1]["reason"]) == (2, "rounds")
+    if deeds[-1] == "run interrupted":
+        assert json.loads((server.folder / "status.json").read_bytes())["state"] == "interrupted"
+
+
+def written_status(place, **about):
+    raw = {"state": "step 3", "time": time.time(), "round": 3, "rounds": 9, "run": "a1"}
+    (place.folder / "status.json").write_text(json.dumps({**raw, **about}))
+    return run(app, ["status", str(place.file)]), run(app, ["status", str(place.file), "--json"])
+
+
+def test_a_killed_server_and_a_stopped_one_leave_the_same_state(trial):
+    place = trial.coordinator
+    place.prepare()
+    for raw in ("step 3", "interrupted"):  # killed before it could write anything, and stopped in order
+        shown, told = written_status(place, state=raw)
+        assert shown.exit_code == told.exit_code == 3
+        about = json.loads(told.output)
+        assert about["state"] == "interrupted"
+        assert (about["round"], about["rounds"], about["served"]) == (3, 9, False)
+        assert about["seconds_since"] < 60
+        assert "fedfactor start" in about["advice"]
+
+
+@pytest.mark.parametrize(
+    ("who", "right", "wrong"),
+    [
+        ({"refusing": ["north"], "unavailable": []}, "starting again does not change that", "is connected"),
+        ({"refusing": [], "unavailable": ["south"]}, "when south is connected", "refuse"),
+    ],
+)
+def test_status_tells_a_party_that_refuses_from_one_that_is_unavailable(trial, who, right, wrong):
+    place = trial.coordinator
+    place.prepare()
+    shown, told = written_status(place, state="paused", reason="step 3 got 2 answers", **who)
+    assert shown.exit_code == 3
+    about = json.loads(told.output)
+    assert {name: about[name] for name in who} == who
+    assert right in about["advice"]
+    assert wrong not in about["advice"]
+    assert right in " ".join(shown.output.split())
 
 
 @pytest.mark.slow
@@ -297,3 +339,30 @@ def test_several_parties_are_let_in_at_once_and_one_that_was_removed_comes_back(
     assert [line["deed"] for line in trial.coordinator.journal.lines()] == ["added", "added"]
     odd = run(app, ["federation", "add", str(trial.toml), "a.pub", "b.pub", "c"])
     assert "NAME.key.pub" in odd.output
+
+
+def code_of(*words, **more):
+    """Exit code of a command in a process of its own, as a service manager sees it."""
+    command = [sys.executable, "-m", "fedfactor", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more).returncode
+
+
+def test_exit_codes_tell_what_passes_from_what_a_person_decides(trial, tmp_path):
+    place = trial.coordinator
+    keys.make_key(tmp_path / "other.key", "other")
+    join = ["join", trial.toml, "--data", trial.files["north"], "--key", tmp_path / "other.key", "--yes"]
+    with socket.create_server(("127.0.0.1", place.port)):
+        assert code_of("serve", trial.toml) == 75  # the port is taken: perhaps by a server that still ends
+    place._alone()
+    try:
+        assert code_of("serve", trial.toml) == 75
+    finally:
+        place.close()
+    assert code_of(*join) == 2  # the key is not in the terms
+    certificates.make_server_certificate(place.folder, ["127.0.0.1"], days=1 / 86400)
+    time.sleep(2.0)  # it has ended
+    assert code_of("serve", trial.toml) == 2
+    assert code_of("serve", tmp_path / "typo.toml") == 2
+    place.prepare()
+    assert code_of("status", trial.toml) == 3
+    assert code_of("federation", "check", trial.toml) == 3

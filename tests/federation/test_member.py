@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import stat
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fedfactor.federation.processes import ChildError
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError
 from fedfactor.federation.trial import Trial
 from fedfactor.network.client import COLUMNS
+from fedfactor.network.client_storage import Agreement
 from fedfactor.network.https.protocol import OTHER_TERMS, UNKNOWN_KEY
 from tests.command_line import CliRunner
 
@@ -50,7 +52,7 @@ def test_a_folder_of_0_1_signs_up_anew(trial):
     del signed["terms"]["limits"], signed["known"]
     (store.folder / "signed.json").write_text(json.dumps(signed))
     agreement = json.loads((store.folder / "agreement.json").read_bytes())
-    for later in ("format", "noise", "links", "limits", "start"):
+    for later in ("sha256", "format", "noise", "links", "limits", "start"):
         del agreement[later]
     (store.folder / "agreement.json").write_text(json.dumps({**agreement, "terms": "another version's"}))
     about = json.loads((store.folder / "data" / "about.json").read_bytes().partition(b"\nsha256")[0])
@@ -311,9 +313,32 @@ def test_init_writes_what_protects_uploads_so_that_nobody_edits_the_file(tmp_pat
         (["--epsilon", "2"], "--epsilon speaks of noise"),
         (["--privacy", "secure-sum", "--colluding", "1"], "--colluding speaks of noise"),
         (["--privacy", "dp"], "needs row_bound and rows"),
-        (["--privacy", "median"], "none, secure-sum or dp"),
+        (["--privacy", "median"], "none, secure-sum, dp"),
     ):
         said, _ = init("wrong", *words)
         assert said.exit_code == 2
         assert wrong in " ".join(said.output.split())
         assert not (tmp_path / "wrong").exists()
+
+
+def test_every_flipped_bit_of_an_agreement_is_refused(trial):
+    """44 of 120 were read, with another content."""
+    file = member(trial).sign_up(trial.files["north"]).folder / "agreement.json"
+    whole = file.read_bytes()
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        with pytest.raises((DataError, ValueError, KeyError, TypeError, AttributeError)):
+            Agreement.of(bytes(data))
+    file.write_bytes(whole.replace(b'"rounds": ', b'"rounds": 9'))
+    with pytest.raises(DataError, match=r"agreement\.json cannot be read \(its checksum is wrong\)"):
+        member(trial).sign_up(trial.files["north"])
+
+
+def test_an_agreement_with_another_checksum_gives_way_to_the_signed_terms(trial):
+    file = member(trial).sign_up(trial.files["north"]).folder / "agreement.json"
+    whole = file.read_bytes()
+    file.write_bytes(replace(Agreement.of(whole), rounds=9999, protect="none").to_json())
+    with pytest.warns(UserWarning, match="differs from the terms that this party signed up for"):
+        assert member(trial).sign_up(trial.files["north"]).agreement == Agreement.of(whole)
+    assert file.read_bytes() == whole

@@ -72,7 +72,7 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     # Before any run, the coordinator sees who is connected.
     wait_until(lambda: present(trial) == ["north"], lambda: server_status(place))
     about = server_status(place)
-    assert about["state"] == "no run was started yet"
+    assert about["state"] == "not started"
     assert about["not_connected"] == ["south (never came)", "west (never came)"]
     looked = run(app, ["federation", "check", str(trial.toml), "--key", str(trial.root / "north.key"),
                        "--folder", str(trial.folder("north"))])  # fmt: skip
@@ -124,6 +124,38 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     ran = ["started", "run begun"]
     assert deeds == ["served", *ran, "abandoned", *ran, "removed", "run finished"]
     assert unnamed(trial) == []
+
+
+def test_a_run_whose_party_does_not_come_back_is_ended_with_what_was_reached(trial, tmp_path):
+    """The whole path: paused because a party is unavailable, told so, ended by ``fedfactor stop``, results there."""
+    content = trial.terms.content
+    policy = {**content["policy"], "minimum": 3, "dropouts": "wait", "deadline": 10, "absent": 1}
+    trial.terms = terms_writer.save(trial.toml, {**content, "policy": policy})
+    trial.coordinator = place = Coordinator(trial.toml)
+    trial.serve()
+    for name in trial.files:
+        trial.join(name)
+    place.start()
+    real.wait_for_round(trial, 2, PATIENCE)
+    real.kill_member(trial, "west")
+    assert place.wait(PATIENCE)["state"] == "paused"
+    looked = run(app, ["status", str(trial.toml)])
+    assert looked.exit_code == 3
+    assert "Start it again when west is connected" in " ".join(looked.output.split())
+    about = server_status(place)
+    assert (about["unavailable"], about["refusing"]) == (["west"], [])
+    stopped = run(app, ["stop", str(trial.toml)])
+    assert stopped.exit_code == 0, stopped.output
+    ended = place.wait(PATIENCE)
+    assert (ended["state"], ended["reason"]) == ("finished", "stopped")
+    result = run(app, ["results", str(trial.toml), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "out" / "shared" / "run.json").read_bytes())
+    assert record["rounds"] == about["round"] >= 2
+    assert record["finished"] == ["north", "south"]
+    again = run(app, ["stop", str(trial.toml)])
+    assert again.exit_code == 2
+    assert "the last one is finished" in again.output
 
 
 def test_keys_come_and_go_and_come_back_and_certificates_end(trial, tmp_path):

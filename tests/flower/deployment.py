@@ -24,7 +24,7 @@ from fedfactor.federation.terms import DEFAULTS
 from fedfactor.federation.trial import Trial
 
 ROOT = Path(__file__).parents[2]
-APP = ROOT / "examples" / "flower_app"
+APP = ROOT / "deploy" / "flower_app"
 PATIENCE = 1500.0
 
 LOST = "Failed to push task output"

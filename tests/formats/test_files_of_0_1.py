@@ -96,10 +96,10 @@ def test_an_agreement_names_its_algorithm_wherever_that_lies(kept):
     for room in ("fedfactor.algorithms.pooled", "fedfactor.algorithms"):
         (place / "agreement.json").write_text(json.dumps({**raw, "algorithm": f"{room}:PooledNMF"}))
         assert Agreement.read(place).make().n_components == 4
-    assert json.loads(Agreement.read(place).to_json())["format"] == 2
+    assert json.loads(Agreement.read(place).to_json())["format"] == 3
 
 
-@pytest.mark.parametrize("change", [{"format": 3}, {"meta": 3}, {"twist": 1}])
+@pytest.mark.parametrize("change", [{"format": 4}, {"format": 3}, {"meta": 3}, {"twist": 1}])
 @pytest.mark.parametrize("look", [status_of, ClientFolder.agreement.func, worth])
 def test_an_agreement_of_a_later_version_is_refused(kept, change, look):
     place = kept / "federation" / "north"

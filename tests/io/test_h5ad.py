@@ -117,3 +117,20 @@ def test_wrong_files(tmp_path):
         group["data"], group["indices"], group["indptr"] = np.ones(2), np.array([0, 99]), np.r_[0, np.full(30, 2)]
     with pytest.raises(DataError, match=r"not a (readable|sound)"):
         read(path)
+
+
+def test_names_that_were_never_written_are_counted_before_they_are_read(tmp_path):
+    """A file of 10 kB that names 30 million cells asked for gigabytes, name by name."""
+    n = 30_000_000
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        X = file.create_group("X")
+        X.attrs["encoding-type"], X.attrs["shape"] = "csr_matrix", (n, 2)
+        X["data"], X["indices"] = np.zeros(0), np.zeros(0, np.int32)
+        X.create_dataset("indptr", (n + 1,), "i8", chunks=(1 << 16,), compression="gzip")
+        for part, count in (("obs", n), ("var", 2)):
+            table = file.create_group(part)
+            table.attrs["_index"] = "_index"
+            table.create_dataset("_index", (count,), h5py.string_dtype(), chunks=(min(count, 1 << 16),))
+    assert (tmp_path / "a.h5ad").stat().st_size < 20_000
+    with pytest.raises(DataError, match=f"unfolds to {64 * n:,}"):
+        read(tmp_path / "a.h5ad")

@@ -284,3 +284,22 @@ def test_what_is_offered_with_noise_runs_to_its_end(tmp_path, algorithm, noise, 
     assert outcome.privacy["epsilon"] == pytest.approx(1.0, rel=1e-3)
     assert ledger(tmp_path, "north").epsilon() == pytest.approx(1.0, rel=1e-3)
     assert np.isfinite(made.factors("north").V).all()
+
+
+@pytest.mark.slow
+def test_two_federations_with_one_ledger_and_one_run_name_pay_twice(tmp_path):
+    """The coordinator names runs: where names collided, one payment stood for two releases with different noise."""
+    shared = tmp_path / "ledger.jsonl"
+    for place in ("one", "two"):
+        made = office(tmp_path / place)
+        (tmp_path / place / "north" / "ledger.path").write_text(str(shared))
+        if place == "one":
+            Ledger(shared, epsilon=5.0, delta=1e-5, unit="row").belong(ClientFolder(tmp_path / place / "north").rows)
+        made.clerks["north"] = RemoteClient(ClientFolder(tmp_path / place / "north"))
+        (tmp_path / place / "server").mkdir()
+        (tmp_path / place / "server" / "run").write_text("5a" * 8)
+        made.server(dropouts="wait").run()
+    entries = Ledger(shared).entries()
+    assert {entry.run for entry in entries} == {"5a" * 8}
+    assert len(entries) == 6
+    assert Ledger(shared).epsilon() > 1.3

@@ -18,7 +18,7 @@ from fedfactor.core.wire import from_bytes
 from fedfactor.engines import client_step as client
 from fedfactor.network import server
 from fedfactor.network.client import REFUSAL, RemoteClient
-from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.client_storage import REFUSALS, ClientFolder
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.server import ABANDON, REMOVED, AbandonedError
@@ -185,6 +185,55 @@ def test_with_a_fixed_cohort_a_drop_out_pauses_the_run_and_it_goes_on_later(tmp_
     office.post.tamper = None
     office.server(minimum=2, dropouts="wait").run()
     assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 3))
+
+
+def status_in(folder):
+    return json.loads((folder / "server" / "status.json").read_bytes())
+
+
+@pytest.mark.parametrize("protect", ["none", "secure-sum"])
+def test_a_paused_run_can_be_ended_and_keeps_what_was_reached(tmp_path, protect):
+    """All parties refuse round 2, as they do beyond a limit; the two rounds before it are kept."""
+    more = {"protect": protect, "least": (0, 0)} if protect != "none" else {}
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=4, **more)
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        if (head.kind, head.index) != ("step", 2):
+            return [Arrival(name, answer)]
+        return [Arrival(name, seal(replace(head, kind="refusal", reason=REFUSAL)))]
+
+    office.post.tamper = tamper
+    with pytest.raises(NotEnough, match=r"north, south, west refuse to answer.*fedfactor stop"):
+        office.server(dropouts="wait").run()
+    about = status_in(tmp_path)
+    assert (about["state"], about["refusing"], about["unavailable"]) == ("paused", ["north", "south", "west"], [])
+    del office.post.here["west"]  # and one has left meanwhile: it takes its factors home when it is back
+    (tmp_path / "server" / "stop").touch()
+    outcome = office.server(dropouts="wait").run()
+    assert (outcome.status, len(outcome.history)) == ("stopped", 2)
+    assert status_in(tmp_path)["state"] == "finished"
+    record = json.loads((tmp_path / "server" / "result" / "run.json").read_bytes())
+    assert record["rounds"] == 2
+    reached = local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 2)
+    kept = from_bytes((tmp_path / "server" / "result" / "down.safetensors").read_bytes())["down"]
+    np.testing.assert_allclose(kept.V, reached.V, rtol=1e-4 if more else 1e-12)
+
+
+def test_a_party_that_is_unavailable_is_told_apart_from_one_that_refuses(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        if head.index != 1 or name == "south":
+            return [Arrival(name, answer)]
+        return [] if name == "west" else [Arrival(name, seal(replace(head, kind="refusal", reason=REFUSAL)))]
+
+    office.post.tamper = tamper
+    with pytest.raises(NotEnough, match=r"north refuses to answer, and starting again.*again when west is connected"):
+        office.server(dropouts="wait").run()
+    about = status_in(tmp_path)
+    assert (about["refusing"], about["unavailable"]) == (["north"], ["west"])
 
 
 def test_too_few_at_the_start_is_said_with_their_names(tmp_path):
@@ -495,3 +544,18 @@ def test_rows_that_take_part_are_kept_with_the_rows(tmp_path):
 def test_a_report_without_a_bound_is_fit_for_json():
     report = {"mode": "none", "epsilon": float("inf"), "rounds": 3}
     assert server.written(report) == {"mode": "none", "epsilon": "inf", "rounds": 3}
+
+
+def test_refused_messages_do_not_fill_the_disk(tmp_path):
+    """Each left a file of its own, as many as a hostile server cared to send."""
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    north, store = office.clerks["north"], ClientFolder(tmp_path / "north")
+    for index in range(REFUSALS + 10):
+        assert read_head(north.answer(seal(Head("step", f"{index:016x}", 0, "north", "0" * 64)))).kind == "refusal"
+    assert list((tmp_path / "north" / "sent").iterdir()) == []
+    assert len(store.sent()) == REFUSALS
+    again = RemoteClient(store)  # a restarted party does not begin a new count
+    assert read_head(again.answer(b"nonsense")).kind == "refusal"
+    assert len(store.sent()) == REFUSALS
+    office.server().run()  # answers are listed all the same
+    assert {line["kind"] for line in store.sent()[REFUSALS:]} == {"step", "end"}

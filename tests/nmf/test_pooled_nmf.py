@@ -215,7 +215,7 @@ def test_missing_cells_are_foretold_sanely(digits):
         ({"weights": "most"}, "weights='most' is not known"),
         ({"weights": {"a": 1.0}}, "says nothing about owner 'b'"),
         ({"weights": {"a": 0.0, "b": 0.0}}, "All weights are zero"),
-        ({"loss": "itakura-saito", "start": "wide"}, "folds sums of squares"),
+        ({"loss": "itakura-saito", "start": "stacked"}, "folds sums of squares"),
         ({"loss": "kullback-leibler", "start": "stacked"}, "folds sums of squares"),
         ({"loss": "kullback-leibler", "n_private": 1}, "need the squared loss"),
     ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import multiprocessing
 import shutil
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -272,7 +275,7 @@ class TestInMemory:
         assert Entry("r", 0, 0.0, "row", epsilon=1.0).protects
         assert not Entry("r", 0, 0.0, "row").protects
         assert not Entry("r", 0, 2.0, "row", proven=False).protects
-        assert entry(0).key == ("run", 0, "sum")
+        assert entry(0).key == ("", "run", 0, "sum")
         assert entry(3, sampling=0.5).release == Release(20.0, 0.5, None)
         plain = Entry("r", 0, 1.0, "row")
         assert (plain.sampling, plain.proven, plain.simulation, plain.epsilon) == (1.0, True, False, None)
@@ -407,3 +410,69 @@ def test_a_fingerprint_knows_names_types_cells_and_masks():
     found = [rows_fingerprint(Federation(owners)) for owners in federations]
     assert len(set(found)) == len(found)
     assert rows_fingerprint(Federation({"a": np.asfortranarray(X)})) == found[0]
+
+
+def _attempt(path, worker, threads, attempts, barrier, results):
+    """Debit from several threads of one process; report what was granted, and errors other than refusals."""
+    granted, wrong = [], []
+
+    def work(thread):
+        scope = f"federation {(worker + thread) % 2}"
+        ledger = Ledger(path)
+        for index in range(attempts):
+            one = Entry("run", index, 400.0, "row", scope=scope, what=f"{worker} {thread}")
+            try:
+                ledger.debit(one)
+                granted.append(one.key)
+            except BudgetError:
+                pass
+            except Exception as error:
+                wrong.append(repr(error))
+
+    barrier.wait(120)
+    workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+    results.put((granted, wrong))
+
+
+def test_a_thousand_parallel_attempts_leave_no_release_unpaid(tmp_path):
+    """Four processes of five threads each: what was granted is exactly what is in the ledger, within its budget."""
+    path, context = tmp_path / "books.jsonl", multiprocessing.get_context("spawn")
+    most = epsilon_of([Release(400.0)] * 300, 1e-5)
+    Ledger(path, epsilon=most).belong("rows")
+    barrier, results = context.Barrier(4), context.Queue()
+    workers = [context.Process(target=_attempt, args=(str(path), n, 5, 50, barrier, results)) for n in range(4)]
+    for one in workers:
+        one.start()
+    found = [results.get(timeout=300) for _ in workers]
+    for one in workers:
+        one.join()
+    granted = [key for keys, _ in found for key in keys]
+    assert [wrong for _, wrong in found if wrong] == []
+    assert len(granted) == len(set(granted)) == 300  # of 1,000 attempts
+    assert sorted(entry.key for entry in Ledger(path).entries()) == sorted(granted)
+
+
+def test_a_ledger_in_memory_is_debited_by_one_thread_at_a_time():
+    ledger, granted = Ledger(epsilon=epsilon_of([Release(400.0)] * 20, 1e-5)), []
+
+    def work(thread):
+        for index in range(10):
+            with contextlib.suppress(BudgetError):
+                ledger.debit(Entry(f"run {thread}", index, 400.0, "row"))
+                granted.append((thread, index))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len(granted) == len(ledger.entries()) == 20

@@ -69,11 +69,21 @@ def test_other_rows_and_columns_go_to_zero(form):
     assert form is np.asarray or kept.nnz == 2
 
 
-@pytest.mark.parametrize(("kind", "most"), [("f4", 2**24), ("f8", 2**53)])
+@pytest.mark.parametrize(("kind", "most"), [("f2", 2**11), ("f4", 2**24), ("f8", 2**53)])
 def test_ids_up_to_the_last_that_is_kept_apart(kind, most):
-    ids = np.array([[1.0, 0], [most, 0]], kind)
+    """The first number beyond is rounded to the power of two itself, which was let through."""
+    ids = np.array([[1.0, 0], [most - 1, 0]], kind)
     subject_rows("a", Shard(ids, features=("who", "x")), "who", 1)
-    with pytest.raises(DataError, match=f"beyond {most:,}"):
-        subject_rows("a", Shard(2 * ids, features=("who", "x")), "who", 1)
-    with pytest.raises(DataError, match=f"beyond {most:,}"):
-        subject_rows("a", Shard(-2 * ids, features=("who", "x")), "who", 1)
+    for odd in (most, most + 1, -most, 2 * most):
+        ids = np.array([[1.0, 0], [odd, 0]]).astype(kind)
+        with pytest.raises(DataError, match=f"of {most:,} or beyond"):
+            subject_rows("a", Shard(ids, features=("who", "x")), "who", 1)
+        with pytest.raises(DataError, match=f"of {most:,} or beyond"):
+            subject_rows("a", Shard(X[:2]), {"a": ids[:, 0]}, 1)
+
+
+@pytest.mark.parametrize("odd", [0.1, np.nan, np.inf])
+def test_ids_that_are_no_whole_numbers_are_refused(odd):
+    ids = np.array([[1.0, 0], [odd, 0]], "f4")
+    with pytest.raises(DataError, match="not whole numbers" if odd != np.inf else "or beyond"):
+        subject_rows("a", Shard(ids, features=("who", "x")), "who", 1)

@@ -10,7 +10,8 @@ import fedfactor
 from fedfactor import algorithms, estimators
 from fedfactor.algorithm_names import RECOMMENDERS
 from fedfactor.io.read import open_files
-from fedfactor.recommend.estimator_base import CatalogueRecommender, FederatedRecommender
+from fedfactor.recommend.estimator_base import FederatedRecommender
+from fedfactor.recommend.list_estimator_base import CatalogueRecommender
 from fedfactor.saved_models.run_folder import load_run
 
 

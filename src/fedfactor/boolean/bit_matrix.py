@@ -75,6 +75,33 @@ def unpack(words: np.ndarray, m: int) -> np.ndarray:
     return np.unpackbits(words.view(np.uint8), axis=1, count=m, bitorder="little")
 
 
+def distinct(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Find the distinct rows of packed words.
+
+    Returns
+    -------
+    rows : ndarray of uint64, shape (d, w)
+        Distinct rows, in no particular order.
+    first, times : ndarray of int64, shape (d,)
+        Where each occurs first, and how often.
+    place : ndarray of int64, shape (n,)
+        Distinct row that each row is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> distinct(np.array([[3], [1], [3]], np.uint64))[0].tolist()
+    [[1], [3]]
+    """
+    words = np.ascontiguousarray(words)
+    if not words.size:
+        each = np.arange(len(words))
+        return words, each, np.ones(len(words), np.int64), each
+    as_one = words.view(np.dtype((np.void, words.itemsize * words.shape[1]))).ravel()
+    _, first, place, times = np.unique(as_one, return_index=True, return_inverse=True, return_counts=True)
+    return words[first], first, times.astype(np.int64), place.ravel()
+
+
 def transpose(words: np.ndarray, m: int) -> np.ndarray:
     """Pack the columns instead of the rows: (n, ⌈m/64⌉) words become (m, ⌈n/64⌉).
 

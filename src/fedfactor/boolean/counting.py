@@ -1,5 +1,6 @@
 """What an owner counts on its own rows in the search for Boolean components. All that comes out are whole numbers.
 
+Equal rows can be merged into one with a multiplicity: every count is then the same to the last bit, in less time.
 Rows are two matrices of bits, the observed ones and the observed zeros, so that a missing cell counts for nothing. A
 zero that is covered costs `penalty`; a one that is not covered costs 1.
 """
@@ -22,9 +23,11 @@ __all__ = [
     "column_counts",
     "column_votes",
     "cover_gains",
+    "merged",
     "observed",
     "rows_with",
     "sampled",
+    "signed_counts",
     "swap_gains",
     "take",
 ]
@@ -36,17 +39,36 @@ _CELLS = 1 << 24  # cells of a dense product that may exist at one time
 
 
 class Bits(NamedTuple):
-    """Observed ones and observed zeros of some rows, packed, the number of columns, and a card that counts, if any."""
+    """Packed rows of zeros and ones.
+
+    Attributes
+    ----------
+    ones, zeros : ndarray of uint64, shape (n, w)
+        Observed ones and observed zeros.
+    m : int
+        Number of columns.
+    card : device or None
+        GPU that counts, if any.
+    times : ndarray of int64, shape (n,), or None
+        Multiplicity of each row; None: each row occurs once.
+    """
 
     ones: np.ndarray
     zeros: np.ndarray
     m: int
     card: Any = None
+    times: np.ndarray | None = None
+
+    @property
+    def multiplicity(self) -> np.ndarray:
+        """Return the multiplicity of each row as an array."""
+        return np.ones(len(self.ones), np.int64) if self.times is None else self.times
 
     def rows(self, which: Any) -> Bits:
         """Take some rows."""
         ones, zeros = (np.ascontiguousarray(part[which]) for part in (self.ones, self.zeros))
-        return Bits(ones, zeros, self.m, self.card)
+        times = None if self.times is None else np.ascontiguousarray(self.times[which])
+        return Bits(ones, zeros, self.m, self.card, times)
 
 
 def observed(X: Array, mask: Array | str | None = None) -> Bits:
@@ -69,6 +91,32 @@ def observed(X: Array, mask: Array | str | None = None) -> Bits:
     else:
         seen = bits.pack(mask * 1.0 if hasattr(mask, "detach") else np.asarray(mask, np.float32))
     return Bits(ones & seen, ~ones & seen, m, on_card.card_of(X))
+
+
+def merged(rows: Bits) -> tuple[Bits, np.ndarray | None]:
+    """Merge equal rows into one with a multiplicity.
+
+    Returns
+    -------
+    rows : Bits
+        Distinct rows; the argument itself if all rows differ, or if a GPU counts, whose kernels know no multiplicity.
+    place : ndarray of int64, shape (n,), or None
+        Distinct row that each row became; None where nothing was merged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> few, place = merged(observed(np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 0.0]])))
+    >>> few.ones, few.times, place
+    (array([[1],
+           [3]], dtype=uint64), array([2, 1]), array([0, 1, 0]))
+    """
+    if rows.card is not None:
+        return rows, None
+    _, first, times, place = bits.distinct(np.concatenate([rows.ones, rows.zeros], axis=1))
+    if len(first) == len(place):
+        return rows, None
+    return rows.rows(first)._replace(times=times), place
 
 
 def column_counts(X: Array, mask: Array | str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -104,6 +152,11 @@ def sampled(rows: Bits, share: float, salt: int) -> Bits:
     """
     if share >= 1:
         return rows
+    return rows.rows(_hashes(rows, salt) < np.uint64(share * 2.0**64))
+
+
+def _hashes(rows: Bits, salt: int) -> np.ndarray:
+    """Hash the cells of each row."""
     state = np.full(len(rows.ones), np.uint64(salt), np.uint64)
     with np.errstate(over="ignore"):
         for part in (rows.ones, rows.zeros):
@@ -112,7 +165,36 @@ def sampled(rows: Bits, share: float, salt: int) -> Bits:
                 state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
                 state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
                 state ^= state >> np.uint64(31)
-    return rows.rows(state < np.uint64(share * 2.0**64))
+    return state
+
+
+def signed_counts(rows: Bits, size: int, salt: int) -> np.ndarray:
+    r"""Add up, `size` times, random signs of the rows that have a one; equal rows have equal signs.
+
+    The mean square of these sums estimates the sum of the squared multiplicities of the distinct rows [1]_, with a
+    relative standard error of :math:`\sqrt{2 / \text{size}}`, and the sums of several clients add up to those of all
+    their rows.
+
+    References
+    ----------
+    .. [1] N. Alon, Y. Matias, M. Szegedy, "The space complexity of approximating the frequency moments", J. Comput.
+       Syst. Sci. 58 (1999). doi:10.1006/jcss.1997.1545
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sums = signed_counts(observed(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])), 128, 1)
+    >>> (sums**2).mean()
+    np.float64(4.0)
+    """
+    times = rows.multiplicity * rows.ones.any(axis=1)
+    out = np.empty(size, np.int64)
+    for start in range(0, size, 64):
+        hashes = _hashes(rows, salt + 1 + start)
+        for bit in range(min(64, size - start)):
+            minus = (hashes >> np.uint64(bit)) & np.uint64(1)
+            out[start + bit] = times.sum() - 2 * times[minus > 0].sum()
+    return out
 
 
 def rows_with(rows: Bits, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -140,11 +222,16 @@ def rows_with(rows: Bits, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     together, count = np.zeros((q, rows.m), np.int64), np.zeros(q, np.int64)
     block = max(1, _CELLS // max(1, rows.m + q))
     for start in range(0, len(rows.ones), block):
-        cells = bits.unpack(rows.ones[start : start + block], rows.m).astype(np.float32)
-        has = np.where(columns[:, 0] >= 0, cells[:, columns[:, 0]], np.float32(0))
+        times = None if rows.times is None else rows.times[start : start + block, None]
+        # A block has fewer rows than single precision can count, unless they are merged.
+        real = np.float32 if times is None or times.sum() < 1 << 24 else np.float64
+        cells = bits.unpack(rows.ones[start : start + block], rows.m).astype(real)
+        has = np.where(columns[:, 0] >= 0, cells[:, columns[:, 0]], real(0))
         for more in columns.T[1:]:
             has *= cells[:, more]
-        together += np.rint(has.T @ cells).astype(np.int64)  # a block has fewer rows than single precision can count
+        if times is not None:
+            has *= times.astype(real)
+        together += np.rint(has.T @ cells).astype(np.int64)
         count += has.sum(axis=0, dtype=np.float64).astype(np.int64)
     return together, count
 
@@ -173,7 +260,7 @@ def choose(
     -------
     U : ndarray of uint8, shape (n, k)
     cost : (int, int)
-        Of the rows without the hint, and with it.
+        Of the rows without the hint, and with it; merged rows count as often as they occur.
 
     Examples
     --------
@@ -191,9 +278,10 @@ def choose(
     run = kernel("choose_rows", _REAL)
     block = max(16, (1 << 18) // max(1, k * V.shape[1])) if run is not None else max(1, (1 << 22) // max(1, V.size))
     cost = np.zeros((max(1, -(-n // block)), 2), np.int64)
+    times = rows.multiplicity
 
     def share(a: int, b: int) -> None:
-        part = (rows.ones[a:b], rows.zeros[a:b], V, start[a:b], int(hint is not None), int(thorough))
+        part = (rows.ones[a:b], rows.zeros[a:b], times[a:b], V, start[a:b], int(hint is not None), int(thorough))
         if run is not None:
             run(*part, _SWEEPS, penalty, out[a:b], cost[a // block])
         else:
@@ -224,7 +312,7 @@ def column_votes(rows: Bits, U: np.ndarray, V: np.ndarray, *, penalty: int = 1) 
     out = np.zeros((len(V), rows.m), np.int64)
     run = kernel("column_votes", _REAL)
     if run is not None:
-        run(rows.ones, rows.zeros, np.ascontiguousarray(U), np.ascontiguousarray(V), penalty, out)
+        run(rows.ones, rows.zeros, rows.multiplicity, np.ascontiguousarray(U), np.ascontiguousarray(V), penalty, out)
         return out
     once, twice = np.zeros_like(rows.ones), np.zeros_like(rows.ones)
     for q, row in enumerate(V):
@@ -234,7 +322,8 @@ def column_votes(rows: Bits, U: np.ndarray, V: np.ndarray, *, penalty: int = 1) 
     for q, row in enumerate(V):
         on = U[:, q] > 0
         free = ~once[on] | (row & ~twice[on])
-        right, wrong = (bits.unpack(free & part[on], rows.m).sum(axis=0, dtype=np.int64) for part in rows[:2])
+        times = rows.multiplicity[on]
+        right, wrong = (times @ bits.unpack(free & part[on], rows.m) for part in rows[:2])
         out[q] = right - penalty * wrong
     return out
 
@@ -255,12 +344,11 @@ def cover_gains(rows: Bits, covered: np.ndarray, candidates: np.ndarray, *, pena
     run = kernel("cover_gains", _REAL)
     if run is None:
         for c, row in enumerate(candidates):
-            out[c] = np.maximum(_gain(rows.ones, rows.zeros, row, covered, penalty), 0).sum()
+            out[c] = rows.multiplicity @ np.maximum(_gain(rows.ones, rows.zeros, row, covered, penalty), 0)
         return out
     block = max(8, (1 << 20) // max(1, rows.ones.size))
-    for_blocks(
-        lambda a, b: run(rows.ones, rows.zeros, covered, candidates[a:b], penalty, out[a:b]), len(candidates), block
-    )
+    data = (rows.ones, rows.zeros, rows.multiplicity, covered)
+    for_blocks(lambda a, b: run(*data, candidates[a:b], penalty, out[a:b]), len(candidates), block)
     return out
 
 
@@ -309,21 +397,22 @@ def swap_gains(rows: Bits, U: np.ndarray, V: np.ndarray, pool: np.ndarray) -> np
         pool, V, U = (np.ascontiguousarray(part) for part in (pool, V, U))
         block = max(8, -(-size // 4))
         parts = {a: np.zeros((k + 1, min(a + block, size) - a), np.int64) for a in range(0, size, block)}
-        for_blocks(lambda a, b: run(rows.ones, rows.zeros, U, V, pool[a:b], parts[a]), size, block)
+        data = (rows.ones, rows.zeros, rows.multiplicity, U, V)
+        for_blocks(lambda a, b: run(*data, pool[a:b], parts[a]), size, block)
         out = np.concatenate(list(parts.values()), axis=1) if parts else out
         return out[:k] + out[k]
-    covered = bits.product(U, V)
+    covered, times = bits.product(U, V), rows.multiplicity
     for c, row in enumerate(pool):
-        out[k, c] = np.maximum(_gain(rows.ones, rows.zeros, row, covered, 1), 0).sum()
+        out[k, c] = times @ np.maximum(_gain(rows.ones, rows.zeros, row, covered, 1), 0)
     for q in range(k):
         on = U[:, q] > 0
         part, rest = rows.rows(on), U[on].copy()
         rest[:, q] = 0
         others = bits.product(rest, V)
-        lost = _gain(part.ones, part.zeros, V[q], others, 1).sum()
+        lost = times[on] @ _gain(part.ones, part.zeros, V[q], others, 1)
         for c, row in enumerate(pool):
-            here = np.maximum(_gain(part.ones, part.zeros, row, others, 1), 0).sum()
-            beside = np.maximum(_gain(part.ones, part.zeros, row, covered[on], 1), 0).sum()
+            here = times[on] @ np.maximum(_gain(part.ones, part.zeros, row, others, 1), 0)
+            beside = times[on] @ np.maximum(_gain(part.ones, part.zeros, row, covered[on], 1), 0)
             out[q, c] = here - lost - beside
     return out[:k] + out[k]
 
@@ -339,7 +428,14 @@ def _cost(ones: np.ndarray, zeros: np.ndarray, U: np.ndarray, V: np.ndarray, pen
 
 
 def _choose_together(
-    ones: np.ndarray, zeros: np.ndarray, V: np.ndarray, hint: np.ndarray, use_hint: int, thorough: int, penalty: int
+    ones: np.ndarray,
+    zeros: np.ndarray,
+    times: np.ndarray,
+    V: np.ndarray,
+    hint: np.ndarray,
+    use_hint: int,
+    thorough: int,
+    penalty: int,
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Do what the loop does without numba, all rows at a time."""
     data, k = (ones, zeros, V, penalty), len(V)
@@ -357,13 +453,13 @@ def _choose_together(
         better = found < best[try_]
         where = np.flatnonzero(try_)[better]
         U[where], best[where] = trial[better], found[better]
-    alone = int(best.sum())
+    alone = int(times @ best)
     if use_hint:
         trial = _improved(*data, hint.copy())
         found = _cost(ones, zeros, trial, V, penalty)
         U = np.where((found <= best)[:, None], trial, U)
         best = np.minimum(found, best)
-    return U, (alone, int(best.sum()))
+    return U, (alone, int(times @ best))
 
 
 def _greedy(ones: np.ndarray, zeros: np.ndarray, V: np.ndarray, penalty: int, U: np.ndarray, banned: int) -> np.ndarray:

@@ -47,8 +47,8 @@ class PooledBMF(BooleanTransformer):
     search_rounds : int, at least 0, default=80
         For ``"counts"``: rounds after which no further exchanges are tried; the last descent takes up to 12 rounds.
     sample : int, at least 1, default=5000
-        For ``"counts"``: number of rows (chosen by a hash) that take part in the search; all rows take part in the
-        last descent.
+        For ``"counts"``: number of distinct rows (chosen by a hash) that take part in the search, each with its
+        multiplicity; more (up to 20 times) where rows repeat. All rows take part in the last descent.
     local_steps : int, at least 1, default=10
         For ``"proximal"``: steps on U in each round.
     server_steps : int, at least 1, default=10

@@ -18,6 +18,14 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a mi
 
 _NOTES: list[str] = []
 
+DECISION, ATTENTION, RETRY = 2, 3, 75
+"""Exit codes: a person has to correct or decide something; a check or a status calls for attention; the same command
+may succeed later as it is (``EX_TEMPFAIL`` of sysexits.h). 1 is an answer "no" at the terminal."""
+
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EADDRINUSE, errno.EAGAIN, errno.ETIMEDOUT, errno.ECONNREFUSED,
+            errno.ECONNRESET, errno.ENETUNREACH, errno.EHOSTUNREACH)  # fmt: skip
+"""Errors of the operating system that may pass by themselves."""
+
 _PIPE_WIDTH = 120
 """Width of tables that go to a file or a pipe, which have none of their own."""
 
@@ -31,7 +39,7 @@ def console(quiet: bool = False) -> Any:
 
 @contextmanager
 def polite(debug: bool = False) -> Iterator[None]:
-    """Turn a mistake in data, settings or files into one line and exit code 2, and a warning into a line of its own."""
+    """Turn an error into one line on standard error and an exit code, and a warning into a line of its own."""
     _NOTES.clear()
     try:
         with warnings.catch_warnings():
@@ -46,7 +54,8 @@ def polite(debug: bool = False) -> Iterator[None]:
         if isinstance(error, MemoryError):
             said = f"There is not enough memory. {said or 'Python says no more'}. Take smaller settings, or fewer rows."
         typer.echo(_shown(f"Error: {said}"), err=True)
-        raise typer.Exit(2) from None
+        passing = error.errno in _PASSING if isinstance(error, OSError) else getattr(error, "passing", False)
+        raise typer.Exit(RETRY if passing else DECISION) from None
 
 
 def _noted(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

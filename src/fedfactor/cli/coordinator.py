@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.console import ATTENTION, Debug, polite
 from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Server, Toml
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
@@ -119,16 +119,17 @@ def start(
             ended = place.wait(wait)
             typer.echo(printable(run_words(ended)))
             if ended["state"] != "finished":
-                raise typer.Exit(3)
+                raise typer.Exit(ATTENTION)
 
 
 def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:
-    """Ask the run to end after the present round; every party keeps what was reached.
+    """End the run after the present round, or a paused one at once; every party keeps what was reached.
 
     Example: fedfactor stop federation.toml
     """
     from fedfactor.federation.coordinator import Coordinator
 
     with polite(debug):
-        Coordinator(file, folder).stop()
-    typer.echo("The run will end after the present round.")
+        paused = Coordinator(file, folder).stop()
+    when = "now, with what it had reached" if paused else "after the present round"
+    typer.echo(f"The run will end {when}. See: fedfactor status {file}")

@@ -61,7 +61,7 @@ from fedfactor.cli.shared_options import (
     Where,
     Workers,
 )
-from fedfactor.io.column_scaling import warn_of_scales
+from fedfactor.io.column_scaling import PUBLIC_SCALES, warn_of_scales
 from fedfactor.io.file_content import Reading
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.linalg.cuda.device_rows import check_device
@@ -158,7 +158,7 @@ def fit(
         chosen = _engine(engine, backend, workers, scheduler, reduction, ranks)
         federation = open_parts(files, how, steps, parts, method.layout)
         if engine is not Network.dask:  # there the workers open and check what is theirs
-            _check(federation, method)
+            _check(federation, method, private=words is not None)
         if overwrite:
             place.clear()
         if parent is not None:
@@ -185,8 +185,8 @@ def _refuse_uncovered(engine: Network, steps: tuple[str, ...]) -> None:
         raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
     if survey := Preprocess.parse(steps).survey:
         raise ValueError(
-            f"{survey!r} would show sums of all owners' columns that no --privacy covers. "
-            "Leave it out, or divide the columns by public constants before."
+            f"{survey!r} would show sums of all owners' columns that no --privacy covers. Leave it out, and "
+            f"{PUBLIC_SCALES}."
         )
 
 
@@ -243,7 +243,7 @@ def _written(missing_values: float | str | None) -> str | None:
     return None if missing_values is None else str(missing_values)
 
 
-def _check(federation: Any, method: Any) -> None:
+def _check(federation: Any, method: Any, *, private: bool) -> None:
     """Open every file and check all of them, and whether the method can take them, before any work."""
     from fedfactor.engines.engine import check_fit
     from fedfactor.io.result_folder import owner_to_file
@@ -251,7 +251,7 @@ def _check(federation: Any, method: Any) -> None:
     for name in federation.names:
         owner_to_file(name)  # a name that no result could be filed under
     check_fit(method, federation.prepare(method.domain))
-    warn_of_scales(federation)
+    warn_of_scales(federation, private=private)
 
 
 def refuse_scattered(engine: Network) -> None:

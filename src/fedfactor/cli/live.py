@@ -25,11 +25,12 @@ from typing import Any
 import typer
 
 from fedfactor.cli.console import size
+from fedfactor.cli.metrics import party_metrics, server_metrics
 from fedfactor.core.printable_text import printable
 from fedfactor.federation import certificates
 from fedfactor.federation.connectivity import moment
 from fedfactor.federation.coordinator import Coordinator
-from fedfactor.federation.logs import JSON
+from fedfactor.federation.logs import JSON, as_object
 from fedfactor.federation.results import client_status, server_status
 from fedfactor.network.client_storage import ClientFolder
 
@@ -46,7 +47,10 @@ because the answer holds nothing else."""
 
 
 def told(line: str) -> None:
-    """Print what happened, with the time."""
+    """Print what happened, with the time; as a JSON object where logs are written as JSON."""
+    if os.environ.get(JSON):
+        typer.echo(as_object(line))
+        return
     typer.echo(f"{time.strftime('%H:%M:%S')}  {printable(line)}")
 
 
@@ -66,10 +70,10 @@ def party_pages(folder: Path) -> Pages:
     """Make a party's page, its figures for Prometheus, and everything as JSON."""
     return {
         "": ("text/html; charset=utf-8", lambda: _party(folder)),
-        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _party_metrics(folder)),
+        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: party_metrics(folder)),
         "status.json": ("application/json", lambda: json.dumps(client_status(folder))),
         "healthz": ("text/plain", lambda: "ok\n"),
-        "readyz": ("text/plain", lambda: _holds(not client_status(folder)["connection"].startswith("NOT"))),
+        "readyz": ("text/plain", lambda: _holds(client_status(folder)["connected"])),
     }
 
 
@@ -77,7 +81,7 @@ def server_pages(place: Coordinator) -> Pages:
     """Make the coordinator's page, its figures for Prometheus, and everything as JSON."""
     return {
         "": ("text/html; charset=utf-8", lambda: _server(place)),
-        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _server_metrics(place)),
+        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: server_metrics(place)),
         "status.json": ("application/json", lambda: json.dumps(server_status(place))),
         "healthz": ("text/plain", lambda: _holds(place.served)),
         "readyz": ("text/plain", lambda: _holds(place.ready)),
@@ -186,7 +190,7 @@ def _bar(done: int, of: int) -> str:
 def _party(folder: Path) -> str:
     about, store = client_status(folder), ClientFolder(folder)
     sent = store.sent()
-    lede = _state(not about["connection"].startswith("NOT"), about["connection"])
+    lede = _state(about["connected"], about["connection"])
     newest = list(reversed(sent))[:SHOWN]
     all_of_it = f"<p>{len(sent)} messages, {size(about['bytes_sent'])} in all; the bytes are in sent/.</p>"
     refused = [line for line in reversed(sent) if line["kind"] == "refusal"][:SHOWN]
@@ -213,7 +217,7 @@ def _server(place: Coordinator) -> str:
     head = "<tr><th>party</th><th></th><th>last came (UTC)</th><th>last said</th></tr>"
     shown = f'<div class="scroll"><table>{head}{parties}</table></div>'
     why = about.get("reason", "")
-    going = not about["state"].startswith(("failed", "paused", "interrupted"))
+    going = about["state"] not in ("failed", "paused", "interrupted")
     error = raw.get("metrics", {}).get("relative_error")
     figures = [("relative error", f"{error:.4f}" if isinstance(error, float) else ""),
                ("seconds of the last round", about.get("seconds", "")),
@@ -222,10 +226,10 @@ def _server(place: Coordinator) -> str:
                ("waiting for", ", ".join(about.get("waiting_for", []))),
                ("rejected", "; ".join(f"{k}: {n}" for k, n in about.get("rejected", {}).items())),
                ("privacy", about.get("privacy", ""))]  # fmt: skip
-    lede = _state(place.served, f"served: {about['served']}")
+    lede = _state(place.served, f"served at {about['address']}" if place.served else "NOT served")
     return _fill(place.terms.content["federation"]["name"] or "A federation", lede, [
         ("Parties", shown if parties else "<p>Nobody was seen yet.</p>"),
-        ("The run", f"<p>{_state(going, about['state'])} {_text(why)}</p>"
+        ("The run", f"<p>{_state(going, about['state'])} {_text(why)}</p><p>{_text(about['advice'])}</p>"
          + (_bar(raw["round"], raw["rounds"]) if "round" in raw else "")
          + _table(("", ""), ((name, value) for name, value in figures if value not in ("", 0)))),
         ("Who did what here", _table(("time", "by", "what"), (
@@ -237,44 +241,3 @@ def _server(place: Coordinator) -> str:
 def _deed(line: Mapping[str, Any]) -> str:
     more = {key: value for key, value in line.items() if key not in ("time", "by", "deed", "terms", "parties")}
     return " ".join([line["deed"], *(f"{key}: {value}" for key, value in more.items() if value)])
-
-
-def _metric(name: str, kind: str, said: str, values: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
-    lines = [f"# HELP fedfactor_{name} {said}", f"# TYPE fedfactor_{name} {kind}"]
-    for labels, value in values:
-        inner = ",".join(f"{key}={json.dumps(text, ensure_ascii=False)}" for key, text in labels.items())
-        lines.append(f"fedfactor_{name}{f'{{{inner}}}' if inner else ''} {value:g}")
-    return lines
-
-
-def _server_metrics(place: Coordinator) -> str:
-    raw, there = place.status(), place.presence()
-    days = (certificates.expires(place.folder / "server.pem") - certificates.now()).total_seconds() / 86400
-    error = raw.get("metrics", {}).get("relative_error")
-    lines = [
-        *_metric("party_connected", "gauge", "Whether a party is connected.",
-                 (({"party": name}, online) for name, (online, _) in there.items())),
-        *_metric("running", "gauge", "Whether a run goes on.", [({}, place.running)]),
-        *_metric("round", "gauge", "Rounds done in the present run.", [({}, raw.get("round", 0))]),
-        *_metric("rounds", "gauge", "Rounds that were agreed.", [({}, raw["rounds"])]),
-        *_metric("bytes_up_total", "counter", "Bytes that came from parties.", [({}, raw.get("bytes_up", 0))]),
-        *_metric("bytes_down_total", "counter", "Bytes that went to parties.", [({}, raw.get("bytes_down", 0))]),
-        *_metric("rejected_total", "counter", "Messages that were rejected, by kind.",
-                 (({"kind": kind}, n) for kind, n in raw.get("rejected", {}).items() if " " not in kind)),
-        *_metric("certificate_days", "gauge", "Days that the server's certificate is good.", [({}, days)]),
-    ]  # fmt: skip
-    if isinstance(error, float):
-        lines += _metric("relative_error", "gauge", "Error of the last round.", [({}, error)])
-    return "\n".join(lines) + "\n"
-
-
-def _party_metrics(folder: Path) -> str:
-    about = client_status(folder)
-    return "\n".join([
-        *_metric("connected", "gauge", "Whether this party is connected.",
-                 [({}, not about["connection"].startswith("NOT"))]),
-        *_metric("round", "gauge", "Rounds answered in the last run.", [({}, about["rounds"])]),
-        *_metric("sent_bytes_total", "counter", "Bytes that left this house.", [({}, about["bytes_sent"])]),
-        *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["messages"])]),
-        *_metric("refused_total", "counter", "Messages that were refused.", [({}, about["refused"])]),
-    ]) + "\n"  # fmt: skip

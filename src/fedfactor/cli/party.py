@@ -138,8 +138,9 @@ def _compared(right: str, given: str, question: str) -> bool:
     if given:
         if not same_words(given, right):
             raise TermsError(
-                f"The words that you were told are not those of this file ({right}). Somebody holds another one: send "
-                "nothing, and find out who."
+                "The words of --fingerprint are not those of this file: somebody holds another one, or a word was "
+                "misheard. Send nothing, ask for the words again, and if they differ still, find out who holds which "
+                "file. They are not shown here, because words that are copied from here compare nothing."
             )
         return True
     if not sys.stdin.isatty():
@@ -217,7 +218,7 @@ def join(
         for rows, secret, own in zip(data, key, folders, strict=True):
             member = Member(file, secret, own)
             if not seats:
-                typer.echo(words(member.terms))
+                typer.echo(words(member.terms, spoken=not fingerprint))
                 if notice := member.terms.notice:
                     typer.echo(notice)
             seat = _sign_up(

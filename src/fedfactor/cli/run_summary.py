@@ -12,7 +12,9 @@ from fedfactor.cli.console import duration, size
 from fedfactor.cli.quality_text import last_round_differs, main_figures
 from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.client_data import Federation
+from fedfactor.core.pytree import tree_sum
 from fedfactor.core.run import STATUS, Run
+from fedfactor.io.column_scaling import PUBLIC_SCALES, owner_sums, uneven
 from fedfactor.privacy.report import describe
 
 REVEAL = "Uploads reached the server in the clear; without differential privacy, what is made of rows can reveal rows."
@@ -39,16 +41,21 @@ def summary_table(
     measured = run.measured
     worst, error = measured.worst_client
     whose = " (yours to know; not covered by ε)" if run.owners_only else ""
+    total, least = f"{measured.relative_error:.5f} over all rows{whose}", f"{error:.5f} ({worst})"
+    if run.owners_only and _one_scale_decides(federation):
+        # Noise drowns the small columns, and the large ones make the error look good all the same.
+        total = f"not shown: large columns alone decide it; {PUBLIC_SCALES}"
+        least = "not shown"
     last = run.history[-1].metrics.get("relative_error") if run.history and not run.owners_only else None
     differs = last_round_differs(last, measured.relative_error)
     lines = {
         "algorithm": f"{type(run.algorithm).__name__}, rank {_rank(run)}, seed {run.seed}",
         "owners": f"{len(run.factors)} ({_list(list(run.factors))})",
         "rows × columns": f"{federation.n_rows:,} × {federation.n_features:,}",
-        "relative error": f"{measured.relative_error:.5f} over all rows{whose}",
+        "relative error": total,
         **({"": differs} if differs else {}),
         **({"quality": "; ".join(main_figures(quality))} if quality and len(quality) > 1 else {}),
-        "worst owner": f"{error:.5f} ({worst})",
+        "worst owner": least,
         "rounds": f"{run.rounds}, {_ended(run)}",
         "sent": f"{size(run.bytes_up)} up, {size(run.bytes_down)} down, by all owners together",
         "time in rounds": duration(sum(measured.seconds)),
@@ -62,6 +69,12 @@ def summary_table(
     for name, value in lines.items():
         table.add_row(name, _plain(value))
     return table
+
+
+def _one_scale_decides(federation: Federation) -> bool:
+    """Tell whether columns differ so much in scale that only the largest ones count in an error."""
+    sums = list(owner_sums(federation).values())
+    return bool(sums) and bool(uneven(federation.feature_names, tree_sum(sums)))
 
 
 def told(run: Run, federation: Federation) -> Any:

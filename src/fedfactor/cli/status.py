@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedfactor.cli.console import Debug, console, polite, size
+from fedfactor.cli.console import ATTENTION, Debug, console, polite, size
 from fedfactor.cli.reading_options import reads
 from fedfactor.cli.shared_options import Out, Server, Toml
 from fedfactor.core.errors import DataError
@@ -54,7 +54,7 @@ def check(
         shown.add_row(Text(mark, style), Text(line.what), Text(printable(line.found)), Text(printable(line.remedy)))
     console().print(shown)
     if any(line.state == "wrong" for line in lines):
-        raise typer.Exit(3)
+        raise typer.Exit(ATTENTION)
 
 
 def status(
@@ -81,17 +81,26 @@ def status(
         screen = console()
         for key, value in about.items():
             if value not in (None, "", [], {}):
-                shown = size(value) if key.startswith("bytes") else value
-                if isinstance(shown, list):
-                    shown = ", ".join(map(str, shown))
-                elif isinstance(shown, dict):
-                    shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
-                screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
-    calls = (about["state"].startswith(("paused", "failed", "interrupted")),
-             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"),
-             about.get("not_connected"))  # fmt: skip
-    if any(calls):
-        raise typer.Exit(3)
+                screen.print(f"{key.replace('_', ' '):13} {printable(_shown(key, value))}", markup=False)
+    if about["state"] in STUCK or about.get("not_connected") or not about.get("served", about.get("connected")):
+        raise typer.Exit(ATTENTION)
+
+
+STUCK = ("paused", "failed", "interrupted")
+"""States of a run in which something is to be done."""
+
+
+def _shown(key: str, value: Any) -> str:
+    """Write a value of the status for people."""
+    if key.startswith("bytes"):
+        return size(value)
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {part}" for name, part in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def results(

@@ -8,6 +8,9 @@ import inspect
 class FedfactorError(Exception):
     """Anything this library raises on purpose."""
 
+    passing = False
+    """Whether the same command may succeed later although nobody changed or decided anything."""
+
 
 class DataError(FedfactorError, ValueError):
     """The data cannot be used as given: its values, its shape, its names or its file."""

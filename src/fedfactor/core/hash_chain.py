@@ -88,10 +88,18 @@ class Chain:
 
     def _read(self) -> tuple[list[dict[str, Any]], str, int]:
         """Return the lines, the digest of the last one, and the bytes that they take; read again when files changed."""
-        mark = self._mark()
-        if self._seen is None or self._seen[0] != mark:
-            self._seen = (mark, self._checked())
-        return self._seen[1]
+        while True:
+            mark, seen = self._mark(), self._seen
+            if seen is not None and seen[0] == mark:
+                return seen[1]
+            try:
+                found = self._checked()
+            except ChainError:
+                if self._mark() == mark:
+                    raise
+                continue  # another process appended lines between the reading of the two files
+            self._seen = (mark, found)
+            return found
 
     def _mark(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []

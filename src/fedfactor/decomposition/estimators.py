@@ -27,11 +27,11 @@ class _Spectral(KeepsTotals):
 
     Attributes
     ----------
-    components_ : array of shape (n_components_, n_features)
+    components_ : array of shape (n_components, n_features)
         V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
-    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components,)
         Variance along each component, and its share of the variance of all columns.
-    singular_values_ : array of shape (n_components_,)
+    singular_values_ : array of shape (n_components,)
         Singular values of the rows of all clients together.
     reconstruction_err_, relative_error_ : float
         Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
@@ -107,11 +107,11 @@ class PooledPCA(_Spectral):
 
     Attributes
     ----------
-    components_ : array of shape (n_components_, n_features)
+    components_ : array of shape (n_components, n_features)
         V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
-    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components,)
         Variance along each component, and its share of the variance of all columns.
-    singular_values_ : array of shape (n_components_,)
+    singular_values_ : array of shape (n_components,)
         Singular values of the rows of all clients together.
     reconstruction_err_, relative_error_ : float
         Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
@@ -121,7 +121,7 @@ class PooledPCA(_Spectral):
         Mean of each column over the rows of all clients.
     noise_variance_ : float
         Mean variance along the directions that are not among the components.
-    client_factors_ : dict of str to array of shape (n_c, n_components_)
+    client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each client (in a simulation, where one process has them all).
     n_iter_ : int
         Number of exchanges.
@@ -185,7 +185,7 @@ class PooledPCA(_Spectral):
 
         Parameters
         ----------
-        U : array of shape (n, n_components_)
+        U : array of shape (n, n_components)
 
         Returns
         -------
@@ -240,17 +240,17 @@ class PooledSVD(_Spectral):
 
     Attributes
     ----------
-    components_ : array of shape (n_components_, n_features)
+    components_ : array of shape (n_components, n_features)
         V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
-    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components,)
         Variance along each component, and its share of the variance of all columns.
-    singular_values_ : array of shape (n_components_,)
+    singular_values_ : array of shape (n_components,)
         Singular values of the rows of all clients together.
     reconstruction_err_, relative_error_ : float
         Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
     n_samples_ : int
         Rows of all clients; with noise that protects rows, their public number.
-    client_factors_ : dict of str to array of shape (n_c, n_components_)
+    client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each client (in a simulation, where one process has them all).
     n_iter_ : int
         Number of exchanges.

@@ -10,9 +10,6 @@ import numpy as np
 from fedfactor.core.algorithm import LocalFactors, Uplink
 from fedfactor.core.pytree import Array, record
 
-Fitted = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
-"""Column means, singular values, variances, and the variance and number of all rows."""
-
 
 @record("pooled_pca.AskMoments")
 class AskMoments:

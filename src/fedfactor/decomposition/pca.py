@@ -21,7 +21,6 @@ from fedfactor.decomposition.messages import (
     AskMoments,
     AskProducts,
     Components,
-    Fitted,
     Held,
     Local,
     Moments,
@@ -78,7 +77,8 @@ class _SecondMoments(Algorithm):
         "Rows are shortened to this norm, and one noisy Gram matrix is sent.", default=None
     )
     row_count: float | None = set_by_privacy("Public number of rows of all clients.", default=None)
-    fitted: Fitted | None = set_by_run(
+    # Column means, singular values, variances, and the variance and number of all rows.
+    fitted: tuple[tuple[float, ...], ...] | None = set_by_run(
         "Column means, singular values, variances, and the variance and number of all rows.", default=None
     )
     held: Held | None = set_by_run("Totals of earlier rows, which those of the run change.", default=None)

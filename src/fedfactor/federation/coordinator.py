@@ -21,7 +21,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.federation import certificates, former_files
 from fedfactor.federation.connectivity import CERTIFY, SOON, moment
 from fedfactor.federation.keys import public_pem
-from fedfactor.federation.processes import ChildError, need_federation
+from fedfactor.federation.processes import ChildError, PassingError, need_federation
 from fedfactor.federation.progress import APART, is_locked
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.network.coordinator_journal import Journal
@@ -182,7 +182,9 @@ class Coordinator:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise DataError(f"{self.folder} is served already. End that fedfactor serve first.") from None
+            raise PassingError(
+                f"{self.folder} is served already. End that fedfactor serve first; it takes some seconds to end."
+            ) from None
         os.utime(handle)
         for name in (READY, ORDER):
             (self.folder / name).unlink(missing_ok=True)
@@ -266,7 +268,7 @@ class Coordinator:
                     return told["result"]
                 say(told["line"])
             if not self.served:
-                raise ChildError("fedfactor serve has ended. Start it, and give this command again; it goes on.")
+                raise PassingError("fedfactor serve has ended. Start it, and give this command again; it goes on.")
             time.sleep(0.2)
 
     def start(self, *, again: bool = False, sure: bool = False) -> None:
@@ -314,10 +316,14 @@ class Coordinator:
         put_start(self.terms, self.folder)
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)
-        about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
-        about |= {"round": self.status().get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
-        write_atomic(self.folder / "status.json", json.dumps(about).encode())
+        self._order_run(self.status())
         self.journal.write("started", terms=self.terms.fingerprint, again=again)
+
+    def _order_run(self, before: dict[str, Any]) -> None:
+        """Let the serving process begin or resume the run."""
+        about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
+        about |= {"round": before.get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
+        write_atomic(self.folder / "status.json", json.dumps(about).encode())
         self.order("run")
 
     def _abandon(self, patience: float = 60.0) -> None:
@@ -363,15 +369,36 @@ class Coordinator:
         for name in ("run", "survey.safetensors", "status.json"):
             (self.folder / name).unlink(missing_ok=True)
 
-    def stop(self) -> None:
-        """Ask the run to end after the present round; every client then keeps what was reached."""
+    def stop(self) -> bool:
+        """End the run after the present round, or one that is paused at once; every client keeps what was reached.
+
+        Returns
+        -------
+        bool
+            Whether the run was not going on: it is resumed only to be ended.
+        """
         if not (self.folder / "agreement.json").exists():
             raise DataError(f"Nothing is served from {self.folder}, so there is no run to stop.")
-        state = self.status().get("state")
-        if state in ENDED:
-            raise DataError(f"No round goes on that could be the last one: the run is {state}.")
-        write_atomic(self.folder / "stop", b"")
-        self.journal.write("stopped")
+        state = self.status()
+        if state["state"] in ("finished", "not started"):
+            raise DataError(f"There is no run to stop: the last one is {state['state']}.")
+        if self.running:
+            write_atomic(self.folder / "stop", b"")
+            self.journal.write("stopped")
+            return False
+        if not state.get("round"):
+            raise DataError(
+                "No round was completed, so there is no result to keep. Begin anew: fedfactor start --again"
+            )
+        if not self.served:
+            raise DataError(f"The run is {state['state']}, and is ended by fedfactor serve. Start that first.")
+        if self._of_other_terms():
+            raise DataError("The run was made under other terms, and its parties cannot end it under these.")
+        with alone_with(self.folder / "start"):
+            write_atomic(self.folder / "stop", b"")
+            self._order_run(state)
+            self.journal.write("stopped")
+        return True
 
     def status(self) -> dict[str, Any]:
         """Read where the run stands."""
@@ -393,7 +420,7 @@ class Coordinator:
                 return status
             self.check()
             time.sleep(0.3)
-        raise ChildError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
+        raise PassingError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
 
     def check(self) -> None:
         """Raise when this process serves no more, though it was not told to end."""

@@ -1,4 +1,8 @@
-"""Logs that operators can keep: every line with its time in UTC, files of bounded size, as text or as JSON."""
+"""Logs that operators can keep: every line with its time in UTC, files of bounded size, as text or as JSON.
+
+A line of text may be an :class:`Event`, whose fields programs find in the JSON form: level, event, run, round, party,
+duration in seconds, bytes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import logging
 import logging.handlers
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +22,46 @@ MOST, KEPT = 5 << 20, 4
 
 JSON = "FEDFACTOR_JSON_LOGS"
 """Environment variable: one JSON object a line when it is set."""
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+"""Codes with which terminals are coloured; they do not belong in files."""
+
+
+class Event(str):
+    """A line for people, with fields for programs.
+
+    Parameters
+    ----------
+    text : str
+    event : str
+        What happened, in one word or two, always the same for the same kind of thing.
+    level : {"info", "warning", "error"}
+    **fields
+        Further fields of the JSON form; those that are None or empty are left out.
+
+    Examples
+    --------
+    >>> line = Event("Round 4 of 12.", "round", run="a1", round=4, party=None)
+    >>> line, line.fields
+    ('Round 4 of 12.', {'level': 'info', 'event': 'round', 'run': 'a1', 'round': 4})
+    """
+
+    fields: dict[str, Any]
+
+    def __new__(cls, text: str, event: str, level: str = "info", **fields: Any) -> Event:
+        """Make a line with fields."""
+        made = super().__new__(cls, text)
+        made.fields = {"level": level, "event": event} | {k: v for k, v in fields.items() if v not in (None, "")}
+        return made
+
+
+def as_object(line: str, now: str | None = None) -> str:
+    """Write a line as one JSON object; one that is no event gets its level from its first word."""
+    time_of = now or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    level = {"Warning": "warning", "Error": "error"}.get(line.partition(":")[0], "info")
+    fields = line.fields if isinstance(line, Event) else {"level": level, "event": "message"}
+    return json.dumps({"time": time_of, **fields, "message": _COLOUR.sub("", line)}, ensure_ascii=False)
 
 
 class _Owned(logging.handlers.RotatingFileHandler):
@@ -43,10 +88,12 @@ class _Lines(logging.Formatter):
     converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
-        """Put the time before the words, or both into an object."""
+        """Put the time before the text, or both into an object."""
         now = self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ")
-        text = record.getMessage()
-        return json.dumps({"time": now, "said": text}) if os.environ.get(JSON) else f"{now} {text}"
+        assert isinstance(record.args, tuple)
+        line = record.args[0]
+        assert isinstance(line, str)
+        return as_object(line, now) if os.environ.get(JSON) else f"{now} {_COLOUR.sub('', line)}"
 
 
 class LogFile:
@@ -86,7 +133,7 @@ class _Complaints(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Add a record."""
         for line in self.format(record).splitlines():
-            self._log.write(line)
+            self._log.write(Event(line, "library", record.levelname.lower(), source=record.name))
 
 
 def pump(source: IO[bytes], path: Path) -> None:

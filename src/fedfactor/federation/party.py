@@ -27,11 +27,11 @@ from fedfactor.federation.connectivity import Reached, explain, probe
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.gain import KEPT_OUT, divide
 from fedfactor.federation.keys import identity_secret, line_of_private
-from fedfactor.federation.processes import ChildError
+from fedfactor.federation.processes import ChildError, PassingError
 from fedfactor.federation.progress import PartyWatch
 from fedfactor.federation.row_loading import count_subjects, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
-from fedfactor.federation.vouching import registry, strangers
+from fedfactor.federation.vouching import needed, registry, strangers
 from fedfactor.io.file_content import Reading
 from fedfactor.network.client import COLUMNS, RemoteClient
 from fedfactor.network.client_storage import WITNESS, ClientFolder
@@ -142,6 +142,7 @@ class Member:
         source, kept = _source(data, reading, keep_out), self._signed()
         known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
         if kept is not None and self._goes_on(kept, source, data, accept_changes, replace_data):
+            self._compare_agreement()
             if kept.get("known") != known:
                 self._sign({**kept, "known": known})
             return self._with_books(ClientFolder(self.folder), ledger, budget, raise_budget)
@@ -157,11 +158,28 @@ class Member:
     def _refuse_strangers(self) -> None:
         """Refuse keys that nobody but the coordinator vouches for."""
         if unknown := self.unknown():
+            least = needed(self.terms)
+            dilution = (
+                f"Under this noise {least} known parties must vouch for each new one: every party that is added makes "
+                "each honest party's share of the noise smaller. "
+            )
             raise TermsError(
                 f"Nobody but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
-                "own in their place it would read what you send alone. Compare the words with the other parties by "
-                f'telephone, or face to face, and join with --fingerprint "WORDS". The words here are: {self.words}'
+                f"own in their place it would read what you send alone. {dilution if least > 1 else ''}Compare the "
+                "words with the other parties by telephone, or face to face, and join with --fingerprint "
+                f'"WORDS". The words here are: {self.words}'
             )
+
+    def _compare_agreement(self) -> None:
+        """Write the agreement of this folder again where it does not say what the signed terms say."""
+        signed, kept = self.terms.agreement(self.name).to_json(), ClientFolder(self.folder).agreement
+        if kept.to_json() != signed:  # another version made it, or somebody changed it and its checksum
+            warnings.warn(
+                f"{self.folder / 'agreement.json'} differs from the terms that this party signed up for. It was "
+                "written again from them.",
+                stacklevel=3,
+            )
+            write_atomic(self.folder / "agreement.json", signed)
 
     def _sign(self, content: dict[str, Any]) -> None:
         write_atomic(self.folder / "signed.json", json.dumps(content).encode())
@@ -325,7 +343,7 @@ class Member:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise DataError(
+                raise PassingError(
                     f"{self.name!r} takes part from {self.folder} already. End that fedfactor join first."
                 ) from None
             yield

@@ -20,6 +20,12 @@ class ChildError(FedfactorError, RuntimeError):
     """A server or a party did not start, or ended by itself."""
 
 
+class PassingError(ChildError):
+    """What stands in the way may pass by itself: a port that is still held, a full disk, a run that takes longer."""
+
+    passing = True
+
+
 def need_federation() -> None:
     """Raise an error that says how to install what carries messages, when it is not there."""
     for package in ("aiohttp", "httpx", "cryptography"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedfactor.core.printable_text import printable
 from fedfactor.core.run import STATUS
 from fedfactor.federation.connectivity import Connection
+from fedfactor.federation.logs import Event
 from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.server import ENDED
 
@@ -57,6 +58,7 @@ class PartyWatch:
         self._begun = ""
         self._round = ""
         self._bytes = 0
+        self._about: dict[str, Any] = {}
 
     def news(self) -> list[str]:
         """Return one line for each thing that happened since the last call."""
@@ -73,7 +75,11 @@ class PartyWatch:
         if passing or (good and was_good) or state == before:
             return []
         self._said = state
-        return [state[0].upper() + state[1:] + "."]
+        event = "connected" if good else "disconnected"
+        return [self._event(state[0].upper() + state[1:] + ".", event, "info" if good else "warning")]
+
+    def _event(self, text: str, event: str, level: str = "info", **fields: Any) -> Event:
+        return Event(text, event, level, party=self._store.agreement.name, **fields)
 
     def _sent(self) -> list[dict[str, Any]]:
         if not self._file.exists() or self._file.stat().st_size <= self._read:
@@ -86,27 +92,33 @@ class PartyWatch:
 
     def _words(self, sent: dict[str, Any]) -> list[str]:
         kind, index, size = sent["kind"], sent["index"], sent["bytes"]
+        about: dict[str, Any] = {"run": sent["run"], "bytes": size}
         if kind == "refusal":
-            return [f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."]
+            text = f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."
+            return [self._event(text, "refused", "warning", **about)]
         if kind == "sum":  # a message of the secure sum that the last question began
             self._bytes += size
             return []
         before = self._summed()
         if kind == "end":
-            return [*before, f"Run {sent['run']} has ended; your result is here. {self._store.left()}"]
+            text = f"Run {sent['run']} has ended; your result is here. {self._store.left()}"
+            return [*before, self._event(text, "run ended", **about)]
         begun, self._begun = self._begun, sent["run"]
         new = "" if begun == sent["run"] else f"Run {sent['run']} is going on. "
         if sent["again"]:
-            return [*before, f"{new}Asked for {kind} {index} again: the same {size} bytes."]
+            text = f"{new}Asked for {kind} {index} again: the same {size} bytes."
+            return [*before, self._event(text, "asked again", **about)]
         named = f"Round {index + 1} of {self._store.agreement.rounds}" if kind == "step" else f"Survey {index}"
+        about["round"] = index + 1 if kind == "step" else None
         if not self._store.agreement.secure:
-            return [f"{new}{named}: {size} bytes sent."]
-        self._round, self._bytes = named, size
-        return [*before, new.strip()]
+            return [self._event(f"{new}{named}: {size} bytes sent.", "round", **about)]
+        self._round, self._bytes, self._about = named, size, about
+        return [*before, self._event(new.strip(), "run begun", run=sent["run"]) if new else ""]
 
     def _summed(self) -> list[str]:
         """Say what a round with a secure sum sent in all its messages: known when the next one begins."""
-        said = [f"{self._round}: {self._bytes} bytes sent."] if self._round else []
+        text, about = f"{self._round}: {self._bytes} bytes sent.", {**self._about, "bytes": self._bytes}
+        said: list[str] = [self._event(text, "round", **about)] if self._round else []
         self._round, self._bytes = "", 0
         return said
 
@@ -118,8 +130,11 @@ class ServerWatch:
         self._place = place
         self._there: set[str] = set()
         self._apart: set[str] = set()
-        self._last: tuple[Any, ...] = ()
-        self._reasons: dict[str, str] = {}
+        status = place.status()
+        # How the last run ended was reported when it ended, and not again at each start of the server.
+        ended = "run" in status and status["state"] in ENDED
+        self._last: tuple[Any, ...] = _key(status) if ended else ()
+        self._reasons: dict[str, str] = dict(status["reasons"]) if ended else {}
 
     def news(self) -> list[str]:
         """Return one line for each thing that happened since the last call."""
@@ -130,26 +145,43 @@ class ServerWatch:
         there = {name for name, (online, _) in seen.items() if online}
         apart = {name for name, (_, since) in seen.items() if since == APART}
         before, self._there = self._there, there
-        said = [f"{name} is connected." for name in sorted(there - before)]
-        said += [f"{name} is no longer connected." for name in sorted(before - there)]
-        said += [f"{name} {away_words(APART)}." for name in sorted(apart - self._apart)]
+        said: list[str] = [Event(f"{name} is connected.", "connected", party=name) for name in sorted(there - before)]
+        for name in sorted(before - there):
+            said.append(Event(f"{name} is no longer connected.", "disconnected", "warning", party=name))
+        for name in sorted(apart - self._apart):
+            said.append(Event(f"{name} {away_words(APART)}.", "other terms", "warning", party=name))
         self._apart = apart
         return said
 
     def _run(self) -> list[str]:
-        status, said = self._place.status(), []
+        status, said = self._place.status(), list[str]()
         if "run" not in status:
             return []
-        state = status["state"] if status["state"] in ENDED else "running"
-        key = (status["run"], status["round"], state)
         for name, why in status["reasons"].items():
             if self._reasons.get(name) != why:
-                said.append(f"{name}: {printable(why)}.")
+                text = f"{name}: {printable(why)}."
+                said.append(Event(text, "party reason", "warning", party=name, run=status["run"]))
         self._reasons = dict(status["reasons"])
-        if key != self._last:
+        if (key := _key(status)) != self._last:
             self._last = key
-            said.append(run_words(status))
+            said.append(run_event(status))
         return said
+
+
+def _key(status: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what changes when there is something new about a run."""
+    return status["run"], status["round"], status["state"] if status["state"] in ENDED else "running"
+
+
+def run_event(status: dict[str, Any]) -> Event:
+    """Return where a run stands as a line with fields: a round that was completed, or how the run ended."""
+    state = status["state"]
+    level = {"failed": "error", "paused": "warning", "interrupted": "warning"}.get(state, "info")
+    event = f"run {state}" if state in ENDED else "round"
+    return Event(
+        run_words(status), event, level, run=status["run"], round=status["round"], rounds=status.get("rounds"),
+        duration=status.get("seconds"), reason=status.get("reason"),
+    )  # fmt: skip
 
 
 def run_words(status: dict[str, Any]) -> str:

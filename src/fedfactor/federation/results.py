@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -27,6 +28,7 @@ from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import write_factors
 from fedfactor.network.client import COLUMNS
 from fedfactor.network.client_storage import Agreement, ClientFolder
+from fedfactor.network.exchange import advice
 from fedfactor.network.server import ENDED, UNPROTECTED, written
 
 
@@ -78,10 +80,12 @@ def client_status(folder: Path) -> dict[str, Any]:
     where = json.loads(signed.read_bytes())["terms"]["server"]["address"] if signed.exists() else "the server"
     last = sent[-1] if sent else None
     refused = [line for line in sent if line["kind"] == "refusal"]
+    connection = _connection(folder, where)
     return {
         "party": mine.name,
         "terms": mine.terms,
-        "connection": _connection(folder, where),
+        "connected": not connection.startswith("NOT"),
+        "connection": connection,
         "state": "nothing was asked yet" if last is None else f"answered {last['kind']} {last['index']}",
         "last": None if last is None else last["time"],
         "run": None if last is None else last["run"],
@@ -93,9 +97,21 @@ def client_status(folder: Path) -> dict[str, Any]:
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
         "left": store.left().removeprefix("Left").strip(),
+        "remaining": store.answered.remaining(),
         "budget": store.spent().removeprefix("Budget").strip(),
+        "epsilon": _epsilon(store),
         "results": list(store.results()),
     }
+
+
+def _epsilon(store: ClientFolder) -> dict[str, float]:
+    """Return what these rows have cost and what is left of their budget; nothing where they have none."""
+    ledger = store.ledger
+    if ledger is None:
+        return {}
+    spent, budget = ledger.epsilon(), ledger.budget
+    found = {"spent": spent, "budget": budget, "left": max(0.0, budget - spent)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}  # JSON has no infinity
 
 
 def _rounds(sent: Sequence[Mapping[str, Any]], run: str) -> set[int]:
@@ -110,25 +126,32 @@ def _connection(folder: Path, where: str) -> str:
 
 
 def server_status(place: Coordinator) -> dict[str, Any]:
-    """Order what the coordinator knows for people: whether it serves, who is connected, and where the run stands."""
+    """Return whether the coordinator serves, who is connected, where the run stands, and what to do about it.
+
+    Numbers are numbers and times are ISO 8601, so that programs can read them. ``state`` is ``not started``,
+    ``starting``, ``running``, ``interrupted``, ``paused``, ``failed`` or ``finished``; ``phase`` says what a running
+    one waits for.
+    """
     raw, served, there = place.status(), place.served, place.presence()
     about: dict[str, Any] = {
-        "served": f"yes, at {place.terms.content['server']['address']}" if served else "NO: start fedfactor serve",
+        "served": served,
+        "address": place.terms.content["server"]["address"],
         "connected": [name for name, (online, _) in there.items() if online],
         "not_connected": [
             f"{name} ({away_words(since)})" for name, (online, since) in there.items() if not online
         ],
         "removed": place.removed(),
+        "state": run_state(place),
     }  # fmt: skip
     if "time" not in raw:
-        return {**about, "state": "no run was started yet"}
-    state, age = raw["state"], time.time() - raw["time"]
-    if state not in ENDED and not place.running:
-        how = "fedfactor start" if served else "fedfactor serve, then fedfactor start"
-        state = f"interrupted at {state}; go on with: {how}"
-    about |= {"state": state, "reason": STATUS.get(why := raw.get("reason", ""), why),
-              "as_of": f"{moment(raw['time'])} ({age:.0f} s ago)",
-              "round": f"{raw['round']} of {raw['rounds']}"}  # fmt: skip
+        return about | {"advice": advice_for(about, place.file)}
+    about |= {"phase": raw["state"] if raw["state"] not in ENDED else "",
+              "reason": STATUS.get(why := raw.get("reason", ""), why),
+              "refusing": raw.get("refusing", []), "unavailable": raw.get("unavailable", []),
+              "run": raw.get("run", ""), "as_of": moment(raw["time"]).replace(" UTC", "Z").replace(" ", "T"),
+              "seconds_since": round(time.time() - raw["time"], 1),
+              "round": raw["round"], "rounds": raw["rounds"]}  # fmt: skip
+    about["advice"] = advice_for(about, place.file)
     if "metrics" not in raw:
         return about
     gone = set(place.removed())
@@ -141,6 +164,30 @@ def server_status(place: Coordinator) -> dict[str, Any]:
         "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
         "privacy": _privacy(place.folder),
     }  # fmt: skip
+
+
+RUN_STATES = ("not started", "starting", "running", "interrupted", "paused", "failed", "finished")
+"""States of a run, as ``fedfactor status`` and the metrics name them."""
+
+
+def run_state(place: Coordinator) -> str:
+    """Return the state of the run; one whose process has ended, in order or not, is ``interrupted``."""
+    state = place.status()["state"]
+    if state == "not started" or state in ENDED:
+        return state
+    if not place.running:
+        return "interrupted"
+    return state if state == "starting" else "running"
+
+
+def advice_for(about: Mapping[str, Any], file: Path) -> str:
+    """Say what the coordinator has to do next; nothing when nothing has to be done."""
+    state, served = about["state"], about["served"]
+    if state == "interrupted":
+        return f"resume it with {'' if served else f'fedfactor serve {file}, then '}fedfactor start {file}"
+    if state == "paused":
+        return advice(about["refusing"], about["unavailable"]) or f"resume it with fedfactor start {file}"
+    return "" if served else f"no party can connect: fedfactor serve {file}"
 
 
 def _privacy(folder: Path) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.engines.checkpoint import environment
-from fedfactor.federation.processes import ChildError
+from fedfactor.federation.processes import ChildError, PassingError
 from fedfactor.network.client_storage import Agreement
 from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.exchange import NotEnough, WaitingRules
@@ -106,10 +106,10 @@ class Serving:
     def check(self) -> None:
         """Raise when parties cannot be served any more."""
         if self._server.failure is not None:
-            raise ChildError(f"The server ended: {self._server.failure}. See {self._place.log}.")
+            raise PassingError(f"The server ended: {self._server.failure}. See {self._place.log}.")
         free = shutil.disk_usage(self._folder).free
         if free < LEAST_ROOM:
-            raise ChildError(
+            raise PassingError(
                 f"The server ends: only {free >> 10} kB are free at {self._folder}. Make room, and start fedfactor "
                 "serve again; what was reached is kept."
             )
@@ -227,4 +227,5 @@ def _open(host: str, port: int) -> list[socket.socket]:
             errno.EADDRNOTAVAIL: "That address is not one of this machine. Give one with --listen HOST:PORT.",
         }
         remedy = remedies.get(error.errno or 0, "Give another address with --listen HOST:PORT.")
-        raise ChildError(f"The server cannot listen on {host or '*'}:{port} ({error.strerror}). {remedy}") from None
+        kind = ChildError if error.errno == errno.EACCES else PassingError
+        raise kind(f"The server cannot listen on {host or '*'}:{port} ({error.strerror}). {remedy}") from None

@@ -172,8 +172,11 @@ def _sent(terms: Terms) -> list[str]:
     return said
 
 
-def words(terms: Terms) -> str:
-    """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it."""
+def words(terms: Terms, *, spoken: bool = True) -> str:
+    """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it.
+
+    ``spoken=False`` leaves out the fingerprint in words, where words that somebody gave are to be compared with them.
+    """
     c = terms.content
     policy, privacy = terms.policy(), c["privacy"]
     runs, rounds, until, since = terms.limits
@@ -213,7 +216,7 @@ def words(terms: Terms) -> str:
         f"yourself{last}",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",
-        f"In words     {terms_words(terms.fingerprint)}",
+        *([f"In words     {terms_words(terms.fingerprint)}"] if spoken else []),
     ]
     return "\n".join(map(printable, lines))
 
@@ -244,6 +247,11 @@ def _noise(terms: Terms) -> list[str]:
     return [
         f"Noise        ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for {whom}, in one run of all its rounds",
         f"{'':12} {bound}",
+        *(
+            f"{'':12} each of {len(terms.names)} parties adds noise of {share:.4g} times the bound"
+            for share in (terms.noise_share,)
+            if share
+        ),
         f"{'':12} holds unless more than {noise['colluding']} parties tell the server their noise; all must be there",
         f"{'':12} your own ledger counts what your rows have cost, and refuses what is beyond their budget",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -593,7 +594,24 @@ class Terms:
             f"{key}: {_short(theirs.get(key))} became {_short(mine.get(key))}"
             for key in sorted(set(mine) | set(theirs))
             if mine.get(key) != theirs.get(key)
-        ] + self._told_apart(other)
+        ] + [*self._told_apart(other), *self._less_noise(other)]
+
+    @property
+    def noise_share(self) -> float:
+        """Standard deviation of the noise that each party adds, by the bound on a unit; 0 where none was agreed on."""
+        if not (self.noise and self.names and self.features):
+            return 0.0
+        return self.agreement().noise["noise_multiplier"] / math.sqrt(len(self.names) - self.noise["colluding"])
+
+    def _less_noise(self, other: Terms) -> list[str]:
+        """Say how a party's own share of the noise changes with the number of parties."""
+        mine, theirs = self.noise_share, other.noise_share
+        if mine == theirs or not theirs:
+            return []
+        return [
+            f"NOISE: each party's share of the noise was {theirs:.4g} and becomes {mine:.4g} times the bound on a "
+            f"unit; the rest of what protects your rows is added by the other {len(self.names) - 1} parties"
+        ]
 
     def _told_apart(self, other: Terms) -> list[str]:
         """Say whose uploads two agreements together show, where sums without noise are made under both."""

@@ -13,7 +13,7 @@ from fedfactor.federation.keys import identity_secret, line_of_private, public_l
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.privacy.secure_aggregation.primitives import Identity, verify
 
-__all__ = ["read_public", "strangers", "vouch", "vouchers"]
+__all__ = ["needed", "read_public", "strangers", "vouch", "vouchers"]
 
 VALID = 90
 """Days for which a party vouches for another one."""
@@ -39,9 +39,14 @@ def vouch(terms: Terms, name: str, pub: str | Path, key: str | Path) -> str:
 
 
 def vouchers(terms: Terms, name: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Name the known parties whose signatures of this party's name and keys are right."""
+    """Name the known parties whose signatures of this party's name and keys are right.
+
+    Under noise, a signature that never expires (terms of format 1) counts for nothing.
+    """
     party = terms.content["parties"][name]
-    found: list[str] = []
+    found: dict[str, None] = {}
+    if terms.noise and not terms.id:
+        return []
     today = datetime.now(UTC).date().isoformat()
     for line in party.get("vouched", ()):
         rest, _, last = line.rpartition(" ") if terms.id else (line, "", "")
@@ -49,18 +54,29 @@ def vouchers(terms: Terms, name: str, known: Mapping[str, Mapping[str, Any]]) ->
         sign, message = known.get(by, {}).get("sign", ""), _message(terms, name, party, last)
         expired = bool(last) and last < today
         if by != name and sign and not expired and verify(bytes.fromhex(sign), bytes.fromhex(text), message):
-            found.append(by)
-    return found
+            found[by] = None
+    return list(found)
+
+
+def needed(terms: Terms) -> int:
+    """Return how many vouchers make a new key known.
+
+    Under noise each honest party adds a share of it that shrinks with the number of parties, and the promise covers
+    ``colluding`` dishonest ones: so many together must not be able to bring in others.
+    """
+    return int(terms.noise["colluding"]) + 1 if terms.noise else 1
 
 
 def strangers(terms: Terms, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Name what stands between these terms and the parties that one knows: new keys that nobody known vouches for.
+    """Name what stands between these terms and the parties that one knows: new keys that too few known vouch for.
 
     A known party that left, or whose keys changed, is named too: with others in its place a sum would hide less.
     """
     parties = terms.content["parties"]
     odd = [name for name, party in known.items() if name not in parties or not _same(parties[name], party)]
-    return sorted({*odd, *(name for name in parties if name not in known and not vouchers(terms, name, known))})
+    least = needed(terms)
+    new = (name for name in parties if name not in known and len(vouchers(terms, name, known)) < least)
+    return sorted({*odd, *new})
 
 
 def registry(terms: Terms) -> dict[str, dict[str, str]]:

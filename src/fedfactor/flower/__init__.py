@@ -8,7 +8,7 @@ An app names them in its ``pyproject.toml``::
 
 where ``server_app.py`` says ``from fedfactor.flower import server_app as app``, and ``client_app.py`` the same of
 ``client_app``. They work in Flower's simulation engine and in a deployment of SuperLink and SuperNodes, with the terms,
-the ledgers, the secure aggregation and the folders of the default transport. ``examples/flower_app`` is an app to copy.
+the ledgers, the secure aggregation and the folders of the default transport. ``deploy/flower_app`` is an app to copy.
 """
 
 # pyright: standard

@@ -14,7 +14,9 @@ from fedfactor.core.column_statistics import column_sums
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import tree_sum
 
-__all__ = ["ScaleWarning", "different_units", "even_columns", "uneven", "warn_of_scales"]
+__all__ = [
+    "PUBLIC_SCALES", "ScaleWarning", "different_units", "even_columns", "owner_sums", "uneven", "warn_of_scales",
+]  # fmt: skip
 
 _APART = 100.0
 _OTHER_UNIT = 8.0  # of columns that are steady at all owners: glucose in mg/dl and mmol/l is 18 apart, g/dl and g/l 10
@@ -27,8 +29,17 @@ class ScaleWarning(UserWarning):
     """Columns of a table differ so much in scale that only the largest ones count."""
 
 
-def uneven(features: Sequence[str] | None, sums: Any) -> str:
+PUBLIC_SCALES = (
+    "divide each column of the files by a public constant, such as the upper end of its range (in a federation the "
+    "step 'scale declared' of [preprocess] does so, by the ranges of fedfactor federation units)"
+)
+"""How columns are brought to one scale where no figure may be measured on rows: in private runs."""
+
+
+def uneven(features: Sequence[str] | None, sums: Any, *, private: bool = False) -> str:
     """Say which columns are a hundred times larger than others; empty when none is.
+
+    ``private`` names the remedy that a run with noise or secure aggregation admits.
 
     Examples
     --------
@@ -48,12 +59,16 @@ def uneven(features: Sequence[str] | None, sums: Any) -> str:
     if ratio < _APART:
         return ""
     few = [features[j] for j in order[::-1] if size[j] * _APART <= size[large]][:3]
+    remedy = (
+        f"Scale them by numbers that are not measured on rows: {PUBLIC_SCALES}."
+        if private
+        else "Scale them: --scale rms, in a federation the step 'scale' of [preprocess] (under a secure sum or noise "
+        "'scale declared', by the ranges of [units]), in Python open_files(..., steps=['scale']) or X / X.std(0)."
+    )
     return (
         f"Columns differ in scale by a factor of {ratio:.0f}: {features[large]!r} has a root mean square of "
         f"{size[large]:.3g}, {features[small]!r} of {size[small]:.3g}. The large ones decide the fit, and "
-        f"{', '.join(map(repr, few))} hardly count. Scale them: --scale rms, in a federation the step 'scale' of "
-        "[preprocess] (under a secure sum or noise 'scale declared', by the ranges of [units]), in Python "
-        "open_files(..., steps=['scale']) or X / X.std(0)."
+        f"{', '.join(map(repr, few))} hardly count. {remedy}"
     )
 
 
@@ -179,13 +194,13 @@ def even_columns(federation: Federation) -> Federation | None:
     )
 
 
-def warn_of_scales(federation: Federation) -> None:
+def warn_of_scales(federation: Federation, *, private: bool = False) -> None:
     """Warn of named columns whose scales differ between owners or among each other, and of cells far from others."""
     sums = owner_sums(federation)
     if not sums:
         return
     names = federation.feature_names
     units = different_units(names, sums, owner_medians(federation))
-    for said in (units, outliers(federation), uneven(names, tree_sum(list(sums.values())))):
+    for said in (units, outliers(federation), uneven(names, tree_sum(list(sums.values())), private=private)):
         if said:
             warnings.warn(said, ScaleWarning, stacklevel=2)

@@ -406,7 +406,10 @@ def _load_block(
 def _federation(openers: dict[str, Any], reading: Reading, steps: Sequence[str]) -> Federation:
     plan = Preprocess.parse(steps)
     if plan.declared:
-        raise DataError(f"{DECLARED!r} is for a federation.toml, whose [units] declare ranges. Here take 'scale rms'.")
+        raise DataError(
+            f"{DECLARED!r} is for a federation.toml, whose [units] declare ranges. Here take 'scale rms', or, for a "
+            "private run, divide the columns of the files by public constants."
+        )
     if not steps:
         return Federation(openers, missing_values=reading.missing_values)
     weights, features = _survey(plan, openers) if plan.survey else (None, None)

@@ -89,12 +89,14 @@ class AnsweredCounts:
         self._chain.lines()
         witness.bind(self._chain.path, f"asked in {federation}", self._rows, self._chain.follows, sketch)
 
+    def remaining(self) -> dict[str, int]:
+        """Return how many runs and rounds are left, of those that the terms limit."""
+        used = dict(zip(("runs", "rounds"), map(len, self.so_far()), strict=True))
+        return {what: most - used[what] for what, most in (("runs", self.runs), ("rounds", self.rounds)) if most}
+
     def left(self) -> str:
         """Say how much is left, in one line."""
-        runs, rounds = (len(part) for part in self.so_far())
-        parts = [
-            f"{most - used} of {most} {what}" for most, used, what in
-            ((self.runs, runs, "runs"), (self.rounds, rounds, "rounds")) if most
-        ]  # fmt: skip
+        most = {"runs": self.runs, "rounds": self.rounds}
+        parts = [f"{number} of {most[what]} {what}" for what, number in self.remaining().items()]
         last = f", until {self.until}" if self.until else ""
         return f"Left         {' and '.join(parts) or 'no limit was agreed'}{last}; counted in {self._chain.path}"

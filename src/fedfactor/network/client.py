@@ -168,8 +168,7 @@ class RemoteClient:
         if self._ledger is not None and asked.kind != "end":
             entry = self._entry(asked)
             self._ledger.belong(self.store.rows)
-            if not self._ledger.affords(entry):  # before it is counted among the runs and rounds that were answered
-                raise Refused("these rows would be brought beyond their budget")
+            self.check_budget(asked.run)  # before it is counted among the runs and rounds that were answered
             if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
                 self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
             self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms, digest)
@@ -177,11 +176,29 @@ class RemoteClient:
             return
         self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms, digest)
 
+    def check_budget(self, run: str) -> None:
+        """Refuse a run whose remaining rounds cost more than the budget has left, before any of them is paid for.
+
+        The terms fix the rounds and the noise, so the cost of the whole run is known at its first message. A run that
+        was begun and could not be completed would cost ε without a result.
+        """
+        if self._ledger is None:
+            return
+        survey = [self._entry(Head("survey", run, 0, "", ""))] if self.agreement.survey else []
+        rounds = (self._entry(Head("step", run, index, "", "")) for index in range(self.agreement.rounds))
+        if not self._ledger.affords(*survey, *rounds):
+            raise Refused(
+                f"the whole run of {self.agreement.rounds} rounds would bring these rows beyond their budget of "
+                f"ε = {self._ledger.budget:g} (spent so far: {self._ledger.epsilon():.3g}), so none of it is answered. "
+                "A larger budget is a decision about the people in the rows: join with --budget and --raise-budget"
+            )
+
     def _entry(self, asked: Head) -> Entry:
         """Say what an answer costs these rows; sums of columns have no noise."""
         if asked.kind == "survey" or self.channel is None:
-            return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=type(self.algorithm).__name__)
-        return replace(self.channel.books.entry, run=asked.run, round=asked.index)
+            name = type(self.algorithm).__name__
+            return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=name, scope=self.store.scope)
+        return replace(self.channel.books.entry, run=asked.run, round=asked.index, scope=self.store.scope)
 
     @contextmanager
     def last_word(self, asked: Head) -> Generator[None]:
@@ -225,7 +242,8 @@ class RemoteClient:
         """Open what this party sent in a run: a server may change between runs, and noise is not drawn again."""
         if self._outbox is None or self._outbox[0] != run:
             folder = private_folder(self.store.folder / "noise") / hashlib.sha256(run.encode()).hexdigest()[:16]
-            paid = self._ledger is not None and any(entry.run == run for entry in self._ledger.entries())
+            entries = [] if self._ledger is None else self._ledger.entries()
+            paid = any(entry.run == run and entry.scope in ("", self.store.scope) for entry in entries)
             if paid and not folder.exists():
                 raise Refused("this run was paid for, and what was sent in it is gone: noise is not drawn again")
             self._outbox = (run, Outbox(folder, run))

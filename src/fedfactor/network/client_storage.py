@@ -13,6 +13,8 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import secrets
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -47,8 +49,17 @@ LEDGER = "ledger.jsonl"
 PUBLIC = "fedfactor.algorithms"
 """Where the algorithms are that an agreement may name."""
 
-FORMAT = 2
-"""Of ``agreement.json``; those of 0.1 have no number, and are read as well."""
+FORMAT = 3
+"""Of ``agreement.json``; those of 0.1 have no number and those of format 2 no checksum, and are read as well."""
+
+_CHECKED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
+"""How a file of format 3 begins: with the SHA-256 of all that follows."""
+
+REFUSALS = 1000
+"""Refusals of one day that a party lists in ``sent.jsonl``."""
+
+IDENTIFIER = "folder.id"
+"""Random identifier of a party's folder, drawn once: the coordinator does not know it and cannot choose it."""
 
 WITNESS = "witness.path"
 """Names the file beside the party's key that remembers, too, how much these rows answered and paid."""
@@ -171,15 +182,21 @@ class Agreement:
         )
 
     def to_json(self) -> bytes:
-        """Write as JSON."""
-        return (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode()
+        """Write as JSON, with a checksum of itself."""
+        text = (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode().removeprefix(b"{\n")
+        return b'{\n "sha256": "' + hashlib.sha256(text).hexdigest().encode() + b'",\n' + text
 
     @classmethod
     def of(cls, data: bytes) -> Agreement:
-        """Read what :meth:`to_json` wrote; what came after 0.1 may be lacking."""
+        """Read what :meth:`to_json` wrote, or refuse it when a bit changed; what came after 0.1 may be lacking."""
+        checked = _CHECKED.match(data)
+        if checked and hashlib.sha256(data[checked.end() :]).hexdigest().encode() != checked[1]:
+            raise DataError("its checksum is wrong")
         raw: dict[str, Any] = json.loads(data)
-        number = raw.pop("format", FORMAT)
-        if number != FORMAT:
+        number = raw.pop("format", 1)
+        if checked:
+            raw.pop("sha256")
+        if number not in ((FORMAT,) if checked else (1, 2)):
             raise DataError(f"it is of format {str(number)[:40]}, and this version reads up to {FORMAT}")
         about: dict[str, Any] = raw.pop("meta")
         names = tuple(about.pop("clients"))
@@ -223,6 +240,7 @@ class ClientFolder:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self._refused = ("", 0)
 
     @cached_property
     def agreement(self) -> Agreement:
@@ -264,6 +282,14 @@ class ClientFolder:
     def rows(self) -> str:
         """Fingerprint of the rows as they take part, after the agreed preprocessing."""
         return hashlib.sha256(json.dumps(self._about, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def scope(self) -> str:
+        """What keeps this party's releases under these terms apart from those of other federations in one ledger."""
+        file = self.folder / IDENTIFIER
+        if not file.exists():
+            write_atomic(file, secrets.token_hex(16).encode())
+        return hashlib.sha256(f"{file.read_text()}\0{self.agreement.terms}".encode()).hexdigest()[:32]
 
     @cached_property
     def sketch(self) -> list[str]:
@@ -385,13 +411,16 @@ class ClientFolder:
     def log(self, head: Head, answer: bytes, why: str = "") -> None:
         """Write down what is about to be sent: one line each, and the bytes in a file of their own.
 
-        ``why`` is the reason of a refusal. It stays here: the server is told that there is one, and no more.
+        ``why`` is the reason of a refusal. It stays here: the server is told that there is one, and no more. All
+        refusals have the same text, so their bytes are not kept; and only so many of a day are listed, because a
+        hostile server could fill the disk with them.
         """
+        if why and self._refusals_today() >= REFUSALS:
+            return
         digest = hashlib.sha256(answer).hexdigest()
-        folder = private_folder(self.folder / "sent")
-        file = folder / f"{digest}.safetensors"
+        file = private_folder(self.folder / "sent") / f"{digest}.safetensors"
         again = file.exists()
-        if not again:
+        if not again and not why:
             write_atomic(file, answer)
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "run": head.run, "kind": head.kind,
@@ -410,6 +439,15 @@ class ClientFolder:
             file.write((json.dumps(line) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
+
+    def _refusals_today(self) -> int:
+        """Count a refusal, and return how many were listed today before it."""
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        if self._refused[0] != today:
+            self._refused = (today, sum("reason" in line and line["time"].startswith(today) for line in self.sent()))
+        before = self._refused[1]
+        self._refused = (today, before + 1)
+        return before
 
     @staticmethod
     def run_of(folder: Path) -> str:

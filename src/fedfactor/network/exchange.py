@@ -21,7 +21,19 @@ from fedfactor.network.message_format import Head, Payload, most_bytes, read_hea
 
 
 class NotEnough(FedfactorError, RuntimeError):
-    """Too few clients answered in time. The run is kept and goes on when it is started again."""
+    """Too few clients answered in time. The run is kept, and resumes when it is started again.
+
+    Parameters
+    ----------
+    message : str
+    refusing, unavailable : sequence of str
+        Clients that refuse to answer, and clients that did not answer in time.
+    """
+
+    def __init__(self, message: str, refusing: Sequence[str] = (), unavailable: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.refusing = tuple(refusing)
+        self.unavailable = tuple(unavailable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +141,8 @@ class Exchange:
                     return
                 away = ", ".join(sorted(set(names) - there))
                 raise NotEnough(
-                    f"{len(there)} of {len(names)} clients came in {self.policy.gather:g} s; missing: {away}."
+                    f"{len(there)} of {len(names)} clients came in {self.policy.gather:g} s; missing: {away}.",
+                    unavailable=sorted(set(names) - there),
                 )
             self.sleep(min(1.0, self.policy.poll * 5))
 
@@ -179,13 +192,38 @@ class Exchange:
         fixed = self.policy.dropouts == "wait"
         if answered == asked or (not fixed and answered >= self.policy.minimum):
             return
-        silent = sorted(set(messages) - set(asking.answers))
-        why = "; ".join(f"{name}: {self.tally.reasons.get(name, 'no answer')}" for name in silent)
+        refusing = sorted(asking.refusing)
+        unavailable = sorted(set(messages) - set(asking.answers) - asking.refusing)
+        why = "; ".join(f"{name}: {self.tally.reasons.get(name, 'no answer')}" for name in (*refusing, *unavailable))
         need = f"all {asked}" if fixed else str(self.policy.minimum)
         raise NotEnough(
             f"{head.kind} {head.index} got {answered} answers, but {need} are needed ({why}). The run is kept as it "
-            "was before this round; start it again when they are back."
+            f"was before this round. {advice(refusing, unavailable)}",
+            refusing,
+            unavailable,
         )
+
+
+def advice(refusing: Sequence[str], unavailable: Sequence[str]) -> str:
+    """Say what to do about clients that refuse, and about clients that are unavailable.
+
+    Examples
+    --------
+    >>> advice([], ["south"])
+    'Start it again when south is connected.'
+    """
+    said: list[str] = []
+    if refusing:
+        verb = "refuses" if len(refusing) == 1 else "refuse"
+        said.append(
+            f"{', '.join(refusing)} {verb} to answer, and starting again does not change that: ask for the reason, "
+            "which is in their own log (such as a spent budget, or a limit of the terms). Then start the run again, or "
+            "end it with fedfactor stop, which keeps what was reached."
+        )
+    if unavailable:
+        verb = "is" if len(unavailable) == 1 else "are"
+        said.append(f"Start it again when {', '.join(unavailable)} {verb} connected.")
+    return " ".join(said)
 
 
 class Asking:
@@ -203,6 +241,7 @@ class Asking:
         self.open = set(messages)
         self.answers: dict[str, Tree] = {}
         self.left_out: dict[str, str] = {}
+        self.refusing: set[str] = set()
         self._attempts: Counter[str] = Counter()
         self._marks: dict[str, str] = {}
         self._when: dict[str, float] = {}
@@ -276,6 +315,7 @@ class Asking:
             elif head.kind == "refusal":
                 apart = " (it signed up for other terms)" if head.terms != self.head.terms else ""
                 tally.count("refused", name, head.reason + apart)
+                self.refusing.add(name)
                 self.open.discard(name)
             else:
                 self.answers[name] = unseal(data, head, self.expected, self.payload)

@@ -29,8 +29,9 @@ class RemoteClients(Clients):
         self.server.survey()
 
     def restore(self, states: Mapping[str, Tree]) -> None:
-        """Wait for the parties; their states are their own."""
-        self.server.gather()
+        """Wait for the parties, whose states are their own; a run that is only to be ended waits for nobody."""
+        if not self.stopped():
+            self.server.gather()
 
     def stopped(self) -> bool:
         """Tell whether somebody asked for an end."""

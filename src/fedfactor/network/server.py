@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ ABANDON, REMOVED = "abandon", "removed.json"
 """Files in the server's folder: end this run at once; nobody waits for these clients any more."""
 
 
-ENDED = ("finished", "paused", "failed")
-"""States in which no round goes on."""
+ENDED = ("finished", "paused", "failed", "interrupted")
+"""States in which no round goes on. A run is interrupted when its process ends, in order or not."""
 
 START = "start.safetensors"
 """File in the server's folder: the components that a run starts at, where the parties agreed on some."""
@@ -157,7 +157,11 @@ class Server:
                 status = self.loop.stream(clients.turn) if isinstance(clients, Stream) else self.loop.run()
                 outcome = self._finish(status)
             except NotEnough as error:
-                self.tick({"state": "paused", "reason": str(error)}, force=True)
+                who = {"refusing": error.refusing, "unavailable": error.unavailable}
+                self.tick({"state": "paused", "reason": str(error), **who}, force=True)
+                raise
+            except SystemExit:
+                self.tick({"state": "interrupted", "reason": "the server was stopped"}, force=True)
                 raise
             except Exception as error:
                 anew = " Or begin anew: fedfactor start --again." if isinstance(error, CheckpointError) else ""
@@ -233,6 +237,8 @@ class Server:
         if self.relay is not None:
             messages = dict.fromkeys(self.meta.clients, self.relay.question(head, one_message(messages)))
         sent, since = self.agreement.payload, self.since
+        if self.clients.stopped():  # what was reached is kept even where some parties refuse, or are unavailable
+            self.exchange.policy = replace(self.policy, minimum=0, dropouts="continue")
         answers = self.exchange.ask(head, messages, SCORE, "exact", sent=sent, since=since) if self._tells_end else {}
         scores = {name: answer for name, answer in answers.items() if isinstance(answer, Score)}
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))

@@ -107,6 +107,7 @@ class VerifiedClient:
             raise Refused(
                 f"a run with seed number {number} was begun, but {self.mine.further_seeds} further were agreed"
             )
+        self.owner.check_budget(asked.run)
         protocol: State = {"secret": octets(Entropy().take(32)), "number": np.int64(number)}
         self._member(asked.run, protocol)  # a party that is not registered, or too few of them: nothing is kept
         answer = self._key(told, protocol)

@@ -12,7 +12,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,7 +48,9 @@ class BudgetError(FedfactorError):
 class Entry:
     """One release: of which run and round, with what noise, for which unit.
 
-    Noise is Gaussian and has a multiplier; or it has none, and `epsilon` is what one release costs at δ = 0.
+    Noise is Gaussian and has a multiplier; or it has none, and `epsilon` is what one release costs at δ = 0. Runs of a
+    federation are named by its coordinator: `scope` is what the party itself adds, from the random identifier of its
+    folder and the fingerprint of the terms, so that equal names in two federations stand for two releases.
     """
 
     run: str
@@ -61,11 +64,12 @@ class Entry:
     simulation: bool = False
     date: str = ""
     epsilon: float | None = None
+    scope: str = ""
 
     @property
-    def key(self) -> tuple[str, int, str]:
+    def key(self) -> tuple[str, str, int, str]:
         """What makes it one and the same release, however often it is written down."""
-        return self.run, self.round, self.what
+        return self.scope, self.run, self.round, self.what
 
     @property
     def protects(self) -> bool:
@@ -137,7 +141,8 @@ class Ledger:
         self.accountant: Accountant = accountant
         self._limit, self._delta = asked, 1e-5 if delta is None else delta
         self._unit: Unit = unit or "row"
-        self._entries: dict[tuple[str, int, str], Entry] = {}
+        self._entries: dict[tuple[str, str, int, str], Entry] = {}
+        self._lock = threading.RLock()
         kept = self._about()
         if kept is not None and epsilon is not None and epsilon > kept["epsilon"] * (1 + 1e-12):
             raise BudgetError(
@@ -170,9 +175,11 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All releases, oldest first."""
-        if self._chain is not None:
-            self._entries = {entry.key: entry for entry in self._written()}
-        return list(self._entries.values())
+        return list(self._known().values())
+
+    def _known(self) -> dict[tuple[str, str, int, str], Entry]:
+        """Return the releases by what makes each one and the same."""
+        return self._entries if self._chain is None else {entry.key: entry for entry in self._written()}
 
     def epsilon(
         self,
@@ -205,17 +212,18 @@ class Ledger:
             return math.inf
         return epsilon_of([e.release for e in entries], delta, accountant)
 
-    def affords(self, entry: Entry) -> bool:
-        """Tell whether a release fits the budget; one that is already written down always does."""
-        entries = self.entries()
-        if any(known.simulation != entry.simulation for known in entries):
+    def affords(self, *releases: Entry) -> bool:
+        """Return whether releases fit the budget together; those that are already written down always do."""
+        entries = self._known()
+        if any(known.simulation != new.simulation for known in entries.values() for new in releases):
             raise BudgetError(
                 "Noise from a seed protects nobody who may know the seed: it is not paid for from the books of real "
                 "runs, nor the other way round. Use a ledger of its own for simulations."
             )
-        if math.isinf(self.budget) or entry.key in self._entries:
+        further = [new for new in releases if new.key not in entries]
+        if math.isinf(self.budget) or not further:
             return True
-        return self._cost([*entries, entry], self.delta, self.accountant) <= self.budget * (1 + 1e-9)
+        return self._cost([*entries.values(), *further], self.delta, self.accountant) <= self.budget * (1 + 1e-9)
 
     def belong(self, rows: str) -> None:
         """Tie the books to the rows with this fingerprint, or refuse other rows than those that they are tied to."""
@@ -256,7 +264,7 @@ class Ledger:
                     f"ε = {self.budget:g} at δ = {self.delta:g} (unit: {self.unit}). Stop here, or decide on a larger "
                     "budget for the data set (raise_budget)."
                 )
-            known = self._entries.get(entry.key)
+            known = self._known().get(entry.key)
             if known is not None:
                 if (known.release, known.unit) != (entry.release, entry.unit):
                     raise BudgetError(
@@ -264,10 +272,11 @@ class Ledger:
                         "another release, and would go uncounted. Use another folder for the changed run."
                     )
                 return
-            self._entries[entry.key] = entry
-            if self._chain is not None:
-                self._open()
-                self._chain.append({**asdict(entry), "date": _now()})
+            if self._chain is None:
+                self._entries[entry.key] = entry
+                return
+            self._open()
+            self._chain.append({**asdict(entry), "date": _now()})
 
     def bind(self, witness: Witness, rows: str, sketch: Sequence[str] = ()) -> None:
         """Let a witness remember whose books these are; refuse books that forget what it remembers of these rows."""
@@ -324,9 +333,11 @@ class Ledger:
                 return None
         return list(_read_older(self.path))
 
-    def _alone(self) -> contextlib.AbstractContextManager[None]:
-        """Keep other runs on the same books waiting."""
-        return contextlib.nullcontext() if self._chain is None else self._chain.alone()
+    @contextlib.contextmanager
+    def _alone(self) -> Generator[None]:
+        """Keep other threads and processes that use the same ledger waiting."""
+        with self._lock, contextlib.nullcontext() if self._chain is None else self._chain.alone():
+            yield
 
 
 def rows_fingerprint(federation: Federation) -> str:

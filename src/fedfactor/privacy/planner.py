@@ -284,7 +284,11 @@ def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
             "PooledNMF, PooledPCA, PooledBMF with solver='proximal', or unit='client'."
         )
     if meta.masked:
-        raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
+        raise IncompatibleError(
+            "Noise for rows bounds whole rows, but some cells are missing, and what a step puts there is not bounded. "
+            "Fill them with public constants before, such as the middle of each column's range (not with means of the "
+            "rows, which no noise covers), or use privacy='secure-sum'."
+        )
     # Settings that do not go together are refused here.
     stated = {name: 1.0 for name in ("row_clip", "row_count", "row_noise") if hasattr(algorithm, name)}
     replace(algorithm, **stated).check(meta)  # type: ignore[type-var]

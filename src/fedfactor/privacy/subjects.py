@@ -55,9 +55,9 @@ def subject_rows(name: str, shard: Shard, subject: str | Mapping[str, Any], cap:
             keep_columns[column] = 0
             cells = X[:, [column]]
             ids = np.asarray(cells.toarray() if scipy.sparse.issparse(cells) else cells).ravel()
-            _refuse_rounded(name, subject, ids)
     else:
         ids = np.asarray(subject[name])
+    _refuse_rounded(name, subject if isinstance(subject, str) else "subject", ids)
     if ids.shape != (shard.n_rows,):
         raise DataError(f"Owner {name!r} has {shard.n_rows} rows but {ids.size} subject ids. Give one id per row.")
     return (_rank_within(ids) < cap).astype(np.float64), keep_columns
@@ -76,12 +76,20 @@ def keep_only(shard: Shard, keep_rows: np.ndarray, keep_columns: np.ndarray) -> 
 
 
 def _refuse_rounded(name: str, subject: str, ids: np.ndarray) -> None:
-    """Refuse ids that the dtype cannot tell apart: two subjects would count as one, and one as two."""
-    most = 1 << (24 if ids.dtype == np.float32 else 53)
-    if ids.dtype.kind == "f" and ids.size and float(np.nanmax(np.abs(ids))) > most:
+    """Refuse ids that the dtype may have rounded: two subjects would count as one, and one as two."""
+    if ids.dtype.kind != "f" or not ids.size:
+        return
+    most = 1 << {2: 11, 4: 24}.get(ids.dtype.itemsize, 53)
+    remedy = "Read the file with id set to that column, or give subject={owner: ids} as text or integers."
+    if not (ids == np.trunc(ids)).all():  # false for NaN, too
         raise DataError(
-            f"The column {subject!r} of owner {name!r} holds subject ids beyond {most:,}, which {ids.dtype} does not "
-            "keep apart. Read the file with id set to that column, or give subject={owner: ids} as text or integers."
+            f"The subject ids of owner {name!r} in {subject!r} are not whole numbers, and {ids.dtype} rounds others: "
+            f"two subjects could count as one. {remedy}"
+        )
+    if float(np.abs(ids).max()) >= most:  # the first number beyond is rounded to this one
+        raise DataError(
+            f"The column {subject!r} of owner {name!r} holds subject ids of {most:,} or beyond, which {ids.dtype} does "
+            f"not keep apart. {remedy}"
         )
 
 

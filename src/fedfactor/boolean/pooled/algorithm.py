@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor.boolean import bit_matrix as bits
-from fedfactor.boolean.counting import choose, observed
+from fedfactor.boolean.counting import choose, merged, observed
 from fedfactor.boolean.felb import BINARY_GAP
 from fedfactor.boolean.pooled import client_counts as home
 from fedfactor.boolean.pooled import proximal
@@ -54,10 +54,15 @@ class PooledBMF(Algorithm):
 
     Missing cells count for nothing with ``"counts"``, and are refused with ``"proximal"``.
 
-    Rounds of ``"counts"``: three before the choice, one for each component (several components at a time beyond 25), 9
-    to 21 of descent, and up to 5 for each exchange of components. The largest uploads are of q × m (q the smaller of m
-    and `candidates`) and of starts × k × m whole numbers, four bytes each; with a great many columns and components
-    fewer starts run side by side. Time: rows × candidates × m / 64 word operations for each component and start.
+    Rounds of ``"counts"``: three before the choice (four with more rows than `sample`), one for each component (several
+    components at a time beyond 25), 9 to 21 of descent, and up to 5 for each exchange of components. The largest
+    uploads are of q × m (q the smaller of m and `candidates`) and of starts × k × m whole numbers, four bytes each;
+    with a great many columns and components fewer starts run side by side. Time: distinct rows × candidates × m / 64
+    word operations for each component and start.
+
+    Each client merges its equal rows into one with a multiplicity, which changes no sum. With more rows than `sample`
+    the clients also send 64 sums over their rows of random signs, equal signs for equal rows: the server estimates
+    from them how often rows repeat, and learns as much of the rows as from the counts of 64 more columns.
 
     What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells, to
     the server, and as a candidate to all owners; ``min_rows=3`` closes the latter. A
@@ -131,8 +136,10 @@ class PooledBMF(Algorithm):
         at_least=0,
     )
     sample: int = setting(
-        'For ``"counts"``: of more rows than this, about so many take part in the search, chosen by a hash of their '
-        "own cells; all rows take part in the last descent.",
+        'For ``"counts"``: of more distinct rows than this, about so many take part in the search, chosen by a hash of '
+        "their own cells. Equal rows take part together, each with its multiplicity; a larger share is taken where "
+        "rows repeat (up to 20 times as large), so that the counts vary no more than those of so many distinct rows. "
+        "All rows take part in the last descent.",
         default=5000,
         at_least=1,
     )
@@ -214,7 +221,8 @@ class PooledBMF(Algorithm):
         if not self._counts:
             return proximal.proximal_messages(self, meta)
         last: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (self.n_components, meta.n_features))}}
-        return {**search.search_messages(search.sizes_of(self, meta.n_features)), **last}
+        sampled = not meta.n_rows or meta.n_rows > self.sample
+        return {**search.search_messages(search.sizes_of(self, meta.n_features), sampled), **last}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Any, Any]:
         """Begin the search, or draw V."""
@@ -282,7 +290,9 @@ class PooledBMF(Algorithm):
     def _rows(self, X: Array, V: Array, mask: Array | str | None) -> Array:
         if not self._counts:
             return boolean_refit(X, V)
-        return as_like(choose(observed(X, mask), bits.pack(V))[0], X)
+        rows, place = merged(observed(X, mask))
+        U = choose(rows, bits.pack(V))[0]
+        return as_like(U if place is None else U[place], X)
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Choose components for new rows."""

@@ -11,11 +11,14 @@ from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean import counting as home
 from fedfactor.boolean.pooled.candidates import from_octets
 from fedfactor.boolean.pooled.messages import (
+    SIGNS,
     AskGains,
+    AskRepeats,
     AskSwaps,
     AskTogether,
     AskVotes,
     Gains,
+    Repeats,
     Swaps,
     Together,
     Totals,
@@ -41,7 +44,8 @@ class Home:
 
 
 _packed: WeakKeyDictionary[Shard, dict[float, home.Bits]] = WeakKeyDictionary()
-"""Rows as bits, all of them and the shares that were asked about: packing takes longer than most answers."""
+"""Distinct rows as bits with their multiplicities, all of them and the shares that were asked about: packing takes
+longer than most answers."""
 
 
 def begin(shard: Shard) -> Home:
@@ -53,7 +57,7 @@ def begin(shard: Shard) -> Home:
 def _rows(shard: Shard, share: float) -> home.Bits:
     known = _packed.setdefault(shard, {})
     if 1.0 not in known:
-        known[1.0] = home.observed(shard.X, shard.mask)
+        known[1.0] = home.merged(home.observed(shard.X, shard.mask))[0]
     if share not in known:
         for other in [other for other in known if other != 1.0]:
             del known[other]
@@ -64,6 +68,10 @@ def _rows(shard: Shard, share: float) -> home.Bits:
 def answer(penalties: tuple[int, ...], shard: Shard, state: Home, down: Any) -> tuple[Home, Any]:
     """Count what the server asks for; return the new state and the counts."""
     match down:
+        case AskRepeats():
+            rows = _rows(shard, 1.0)
+            filled = rows.multiplicity @ rows.ones.any(axis=1)
+            return state, Repeats(home.signed_counts(rows, SIGNS, SALT), np.int64(filled))
         case AskTogether():
             together, count = home.rows_with(_rows(shard, float(down.share)), down.columns)
             return state, Together(together.astype(np.int32), count.astype(np.int32))
@@ -114,6 +122,7 @@ def _votes(rows: home.Bits, state: Home, down: AskVotes) -> tuple[Home, Votes]:
     size, k = down.V.shape[:2]
     votes, both = np.zeros((size, k, rows.m), np.int32), np.zeros((size, k, k), np.int32)
     wrong, kept = np.zeros((size, 2), np.int64), []
+    times = rows.multiplicity
     for place in range(size):
         V, penalty = packed(down.V[place], rows.m), int(down.penalty[place])
         hint = _hint(state, int(down.parent[place]), float(down.share), k)
@@ -121,13 +130,13 @@ def _votes(rows: home.Bits, state: Home, down: AskVotes) -> tuple[Home, Votes]:
             hint = _hint(state, int(down.tag[place]), float(down.share), k)
         U, wrong[place] = home.choose(rows, V, hint, penalty=penalty, thorough=bool(down.thorough))
         votes[place] = home.column_votes(rows, U, V, penalty=penalty)
-        both[place] = penalty * np.rint(U.T.astype(np.float64) @ U).astype(np.int32)
+        both[place] = penalty * np.rint(U.T.astype(np.float64) @ (U * times[:, None])).astype(np.int32)
         kept.append(np.packbits(U, axis=1))
     tag, known = np.asarray(down.tag), _hint(state, int(down.keep), float(down.share), k)
     if known is not None and int(down.keep) not in tag:
         tag = np.append(tag, np.int32(down.keep))
         kept.append(np.packbits(known, axis=1))
-    ones = np.int64(bits.ones_of(rows.ones).sum())
+    ones = np.int64(times @ bits.ones_of(rows.ones))
     return Home(tag=tag, U=np.array(kept), share=down.share), Votes(votes, both, wrong, ones)
 
 

@@ -53,6 +53,30 @@ class Totals:
     rows: Array
 
 
+SIGNS = 64
+"""Sums of random signs from which the server estimates how often rows repeat, to 18 % (one standard error).
+
+Few on purpose: each tells as much of the rows as the count of one more column would.
+"""
+
+
+@record("pooled_bmf.AskRepeats")
+class AskRepeats:
+    """Down: there are more rows than `sample`; how often do equal rows occur?"""
+
+    n_components: Array
+
+
+@record("pooled_bmf.Repeats")
+class Repeats:
+    """Up: sums over rows of random signs, equal for equal rows, and the number of rows that have a one."""
+
+    uplink: ClassVar[Uplink] = Uplink.SUM
+
+    signs: Array
+    rows: Array
+
+
 @record("pooled_bmf.AskTogether")
 class AskTogether:
     """Down: sets of columns, and the share of rows that the search looks at."""

@@ -17,13 +17,16 @@ from fedfactor.boolean.pooled.candidates import (
     to_octets,
 )
 from fedfactor.boolean.pooled.messages import (
+    SIGNS,
     AskGains,
+    AskRepeats,
     AskSwaps,
     AskTogether,
     AskTotals,
     AskVotes,
     Factor,
     Gains,
+    Repeats,
     Swaps,
     Together,
     Totals,
@@ -64,6 +67,12 @@ With many columns and components, fewer columns are counted at a time and fewer 
 
 FURTHER = 3
 """Exchanges in which further columns are counted when there are too many for one."""
+
+REPEATED = 2.0
+"""Mean number of copies of a row, over rows, up to which rows are taken as distinct: 1 and five standard errors."""
+
+LARGEST = 20
+"""Largest sample of a table with equal rows, in multiples of `sample`."""
 
 
 class Sizes(NamedTuple):
@@ -157,12 +166,17 @@ def odd_question(algorithm: Any, down: Any, meta: Meta) -> str:
     return odd or next((said for part in packed if (said := odd_octets(part, m))), "")
 
 
-def search_messages(size: Sizes) -> dict[type, Spec]:
-    """Announce every message of the search."""
+def search_messages(size: Sizes, sampled: bool) -> dict[type, Spec]:
+    """Announce every message of the search; those about repeated rows only where rows may be `sampled`."""
     number, real, octets = Leaf("int64", ()), Leaf("float64", ()), size.octets
     starts, k, m, beside = size.starts, size.k, size.m, size.side_by_side
     tags = Leaf("int32", (beside,), exact=False)
+    repeats: dict[type, Spec] = {
+        AskRepeats: {"n_components": number},
+        Repeats: {"signs": Leaf("int64", (SIGNS,)), "rows": number},
+    }
     return {
+        **(repeats if sampled else {}),
         AskTotals: {"n_components": number},
         Totals: {"ones": Leaf("int64", (m,)), "seen": Leaf("int64", (m,)), "rows": number},
         AskTogether: {"columns": Leaf("int32", (size.sets, 2)), "share": real},
@@ -242,6 +256,8 @@ def _next(algorithm: Any, size: Sizes, state: Search, up: Any, index: int) -> tu
     match up:
         case Totals():
             return _after_totals(algorithm, size, state, up)
+        case Repeats():
+            return _ask_singles(state, sampled_share(algorithm.sample, up))
         case Together():
             return _after_counts(algorithm, size, state, up)
         case Gains():
@@ -260,12 +276,41 @@ def _at(state: Search, stage: int, **changes: Any) -> Search:
 
 
 def _after_totals(algorithm: Any, size: Sizes, state: Search, up: Totals) -> tuple[Search, Any]:
-    share = np.float64(min(1.0, algorithm.sample / max(1, int(up.rows))))
     columns = first_columns(_enough(up.ones, size), size.sets)
-    state = _at(state, SINGLES, ones=up.ones, seen=up.seen, rows=up.rows, share=share, columns=columns)
+    state = replace(state, ones=up.ones, seen=up.seen, rows=up.rows, columns=columns)
     if not np.asarray(up.ones).any():
         return _end(size, replace(state, best_wrong=np.int64(0)))
-    return state, AskTogether(columns, share)
+    if int(up.rows) > algorithm.sample:
+        return state, AskRepeats(np.int64(size.k))
+    return _ask_singles(state, 1.0)
+
+
+def _ask_singles(state: Search, share: float) -> tuple[Search, AskTogether]:
+    state = _at(state, SINGLES, share=np.float64(share))
+    return state, AskTogether(state.columns, state.share)
+
+
+def sampled_share(sample: int, up: Repeats) -> float:
+    r"""Return the share of distinct rows that takes part in the search.
+
+    All copies of a row take part or none, since clients cannot agree on one of many copies: a share p of rows with
+    multiplicities :math:`w_i` then estimates a sum over rows with the variance :math:`(1/p - 1) \sum w_i^2` instead of
+    :math:`(1/p - 1) \sum w_i`. The share is as large as it takes for the variance that `sample` of as many distinct
+    rows would have, and at most `LARGEST` times as large as that of distinct rows, which bounds the time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> once, often = (Repeats(np.full(64, size), np.int64(10_000)) for size in (100, 300))
+    >>> sampled_share(5000, once), sampled_share(5000, often)
+    (0.5, 0.9)
+    """
+    rows = max(1, int(up.rows))
+    plain = min(1.0, sample / rows)
+    repeats = float(np.mean(np.asarray(up.signs, np.float64) ** 2)) / rows
+    if plain == 1 or repeats <= REPEATED:
+        return plain
+    return min(1.0, LARGEST * plain, 1 / (1 + (1 / plain - 1) / repeats))
 
 
 def _enough(counts: Any, size: Sizes) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -55,7 +55,8 @@ def asso(
     Notes
     -----
     O(k n m² / 64) at worst. After a choice only the rows that took it are scored again, which changes nothing in the
-    result.
+    result. With whole `reward` and `penalty` equal rows are scored once and counted as often as they occur, with the
+    same result.
 
     References
     ----------
@@ -75,16 +76,35 @@ def asso(
     if not (reward > 0 and penalty >= 0):
         raise ValueError(f"reward={reward} must be positive, and penalty={penalty} must not be negative.")
     clock, words, found, seen = Clock(time_limit), bits.pack(X), [], set()
+    # Whole gains add up exactly in any order; others keep the order of the rows.
+    rows = _Rows.merged(words) if float(reward).is_integer() and float(penalty).is_integer() else _Rows.single(words)
     for t in taus:
         candidates = association_candidates(X, t)
         key = candidates.tobytes()
         if key in seen:
             continue  # two thresholds with the same candidates give the same factors
         seen.add(key)
-        found.append(_choose(words, candidates, X.shape[1], k, reward, penalty, clock))
+        found.append(_choose(rows, candidates, X.shape[1], k, reward, penalty, clock))
         if clock.rang:
             break
     return better(words, found)
+
+
+class _Rows(NamedTuple):
+    """Packed rows, how often each occurs, and which of them each row of the data is."""
+
+    words: np.ndarray
+    times: np.ndarray
+    place: np.ndarray
+
+    @classmethod
+    def merged(cls, words: np.ndarray) -> _Rows:
+        rows, _, times, place = bits.distinct(words)
+        return cls(rows, times, place)
+
+    @classmethod
+    def single(cls, words: np.ndarray) -> _Rows:
+        return cls(words, np.ones(len(words), np.int64), np.arange(len(words)))
 
 
 def association_candidates(X: Array, tau: float) -> np.ndarray:
@@ -127,11 +147,11 @@ def _distinct(words: np.ndarray) -> np.ndarray:
 
 
 def _choose(
-    X: np.ndarray, candidates: np.ndarray, m: int, k: int, reward: float, penalty: float, clock: Clock
+    rows: _Rows, candidates: np.ndarray, m: int, k: int, reward: float, penalty: float, clock: Clock
 ) -> Factored:
-    n = X.shape[0]
+    X, times, place = rows
     cover, us, vs = np.zeros_like(X), [], []
-    scores = _scores(X, cover, candidates, reward, penalty) if len(candidates) else np.zeros(0)
+    scores = _scores(X, cover, times, candidates, reward, penalty) if len(candidates) else np.zeros(0)
     while len(us) < k and scores.size and not clock.over():
         best = int(scores.argmax())
         if scores[best] <= 0:
@@ -140,12 +160,12 @@ def _choose(
         u = _gains(X, cover, row, reward, penalty) > 0
         if not u.any():
             break  # what was left of the score was rounding
-        us.append(u)
+        us.append(u[place])
         vs.append(bits.unpack(row[None], m)[0])
-        scores -= _scores(X[u], cover[u], candidates, reward, penalty)
+        scores -= _scores(X[u], cover[u], times[u], candidates, reward, penalty)
         cover[u] |= row
-        scores += _scores(X[u], cover[u], candidates, reward, penalty)
-    return from_lists(us, vs, n, m, k, finished=not clock.rang)
+        scores += _scores(X[u], cover[u], times[u], candidates, reward, penalty)
+    return from_lists(us, vs, len(place), m, k, finished=not clock.rang)
 
 
 def _gains(X: np.ndarray, cover: np.ndarray, row: np.ndarray, reward: float, penalty: float) -> np.ndarray:
@@ -154,15 +174,17 @@ def _gains(X: np.ndarray, cover: np.ndarray, row: np.ndarray, reward: float, pen
     return reward * right - penalty * (bits.ones_of(fresh) - right)
 
 
-def _scores(X: np.ndarray, cover: np.ndarray, candidates: np.ndarray, reward: float, penalty: float) -> np.ndarray:
+def _scores(
+    X: np.ndarray, cover: np.ndarray, times: np.ndarray, candidates: np.ndarray, reward: float, penalty: float
+) -> np.ndarray:
     out = np.zeros(len(candidates))
     run = kernel("cover_scores", _REAL)
     if run is None:
         for c, row in enumerate(candidates):
-            out[c] = np.maximum(_gains(X, cover, row, reward, penalty), 0).sum()
+            out[c] = (times * np.maximum(_gains(X, cover, row, reward, penalty), 0)).sum()
         return out
     X, cover = np.ascontiguousarray(X), np.ascontiguousarray(cover)
     # Candidates are independent: the cuts are a matter of balance only.
     block = max(8, (1 << 20) // max(1, X.size))
-    for_blocks(lambda a, b: run(X, cover, candidates[a:b], reward, penalty, out[a:b]), len(candidates), block)
+    for_blocks(lambda a, b: run(X, cover, times, candidates[a:b], reward, penalty, out[a:b]), len(candidates), block)
     return out

@@ -47,31 +47,36 @@ def grecond(X: Array, k: int, *, time_limit: float | None = None) -> Factored:
     array([[1, 1, 0],
            [0, 1, 1]], dtype=uint8)
     """
-    n, m = X.shape
-    clock, rows = Clock(time_limit), bits.pack(X)
+    m = X.shape[1]
+    clock = Clock(time_limit)
+    rows, _, times, place = bits.distinct(bits.pack(X))  # equal rows belong to the same concepts
+    n = len(rows)
     columns, open_ = bits.transpose(rows, m), rows.copy()
     us, vs = [], []
     while len(us) < k and open_.any() and not clock.over():
-        extent, intent = _concept(rows, columns, open_, n, m, clock)
+        extent, intent = _concept(rows, columns, open_, times, clock)
         inside = bits.unpack(extent[None], n)[0].astype(bool)
         if not inside.any() or not intent.any():
             break
-        us.append(inside)
+        us.append(inside[place])
         vs.append(bits.unpack(intent[None], m)[0])
         open_[inside] &= ~intent
-    return from_lists(us, vs, n, m, k, finished=not clock.rang)
+    return from_lists(us, vs, len(place), m, k, finished=not clock.rang)
 
 
 def _concept(
-    rows: np.ndarray, columns: np.ndarray, open_: np.ndarray, n: int, m: int, clock: Clock
+    rows: np.ndarray, columns: np.ndarray, open_: np.ndarray, times: np.ndarray, clock: Clock
 ) -> tuple[np.ndarray, np.ndarray]:
     """Grow one concept; return its extent and its intent, packed."""
     search = kernel("best_attribute", _REAL) or _best_attribute
     intent = np.zeros(rows.shape[1], np.uint64)
+    n = len(rows)
     extent = bits.pack(np.ones((1, n)))[0]
-    left, out, covered = bits.ones_of(open_), np.zeros(2, np.int64), 0
+    left = times * bits.ones_of(open_)
+    out = np.zeros(2, np.int64)
+    covered = 0
     while True:
-        search(rows, columns, open_, intent[None], extent[None], left, covered, out)
+        search(rows, columns, open_, intent[None], extent[None], times, left, covered, out)
         if out[0] < 0:
             return extent, intent
         covered = int(out[1])
@@ -81,7 +86,7 @@ def _concept(
             return extent, intent
 
 
-def _best_attribute(rows, columns, open_, intent, extent, left, least, out) -> None:
+def _best_attribute(rows, columns, open_, intent, extent, times, left, least, out) -> None:
     """Do the same as the compiled loop, one attribute at a time."""
     n, m = rows.shape[0], columns.shape[0]
     taken = bits.unpack(intent, m)[0]
@@ -91,6 +96,6 @@ def _best_attribute(rows, columns, open_, intent, extent, left, least, out) -> N
         if left[inside].sum() <= out[1]:
             continue
         closure = np.bitwise_and.reduce(rows[inside], axis=0)
-        gain = int(bits.ones_of(open_[inside] & closure).sum())
+        gain = int(times[inside] @ bits.ones_of(open_[inside] & closure))
         if gain > out[1]:
             out[:] = j, gain

@@ -113,9 +113,11 @@ class ThreadPool(Clients):
 
     def play(self, server: Tree, down: Tree, at: Round, *, ahead: bool) -> tuple[Tree, Tree, Tree] | None:
         """Play a round on a card as it was recorded; None where it was not, or where what it left is not finite."""
-        algorithm, everybody = self.algorithm, tuple(at.participants) == self.names
-        steady = isinstance(algorithm, HasSteadyRounds) and algorithm.steady(server, down)
-        if not (self._plays and everybody and steady):
+        algorithm = self.algorithm
+        everybody = tuple(at.participants) == self.names
+        # Where another rank holds the server there is no state to ask about, and nothing is recorded.
+        asked = self._plays and everybody
+        if not (asked and isinstance(algorithm, HasSteadyRounds) and algorithm.steady(server, down)):
             self._tape = None
             return None
         if self._tape is None or not self._tape.serves(at.participants):

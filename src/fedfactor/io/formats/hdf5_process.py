@@ -14,6 +14,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.io.file_content import Reading, refuse_bomb
 
 _NAMES = 256  # read at a time: text in HDF5 may refer to one place many times
+_EACH = 64  # bytes that one name takes in memory, beside its letters
 _ROOM, _TIMES = 56 << 20, 16  # bytes that may be taken, and for each byte of the file
 _BLOCK = 1 << 20  # numbers copied at a time
 
@@ -179,12 +180,16 @@ def _words(
         raise DataError(
             f"{path}: {part!r} does not name the {expected} lines of the matrix. Write it again with anndata."
         )
+    # Names that were never written take no room in a file: count them before the first one is read.
+    refuse_bomb(
+        path, node.shape[0] * (_EACH + (node.dtype.itemsize if node.dtype.kind == "S" else 0)), reading.max_bytes
+    )
     found: list[str] = []
     size = 0
     for start in range(0, node.shape[0], _NAMES):
         values = node[start : start + _NAMES]
         words = [each.decode("utf-8") if isinstance(each, bytes) else str(each) for each in values.tolist()]
-        size += sum(map(len, words)) + 64 * len(words)
+        size += sum(map(len, words)) + _EACH * len(words)
         refuse_bomb(path, size, reading.max_bytes)
         found += words
     return found

@@ -13,9 +13,9 @@ PLANS = {
     "prox_step": ("RRRWsssssn", "contract"),
     "count_bits": ("pbpz", "contract"),
     "refit_bits": ("ppnB", "contract"),
-    "cover_scores": ("pppttE", "contract"),
+    "cover_scores": ("ppzpttE", "contract"),
     "tile_scores": ("pztE", "contract"),
-    "best_attribute": ("pppppznz", "contract"),
+    "best_attribute": ("pppppzznz", "contract"),
 }
 
 _ONE, _TWO, _FOUR, _TOP = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
@@ -172,8 +172,10 @@ def flip_while_better(x, V, cover, others, chosen):
     return changed
 
 
-def cover_scores(X, cover, candidates, reward, penalty, out):
-    """Add to `out`, for every candidate row, the gains of those rows of X that would take it."""
+def cover_scores(X, cover, times, candidates, reward, penalty, out):
+    """Add to `out`, for every candidate row, the gains of those rows of X that would take it; row i occurs times[i]
+    times.
+    """
     n, words = X.shape
     open_ = np.empty(words, np.uint64)
     wrong = np.empty(words, np.uint64)
@@ -194,7 +196,7 @@ def cover_scores(X, cover, candidates, reward, penalty, out):
                 bad += popcount(row[w] & wrong[w])
             gain = reward * right - penalty * bad
             if gain > 0:
-                out[c] += gain
+                out[c] += times[i] * gain
 
 
 def tile_scores(lines, candidates, share, out):
@@ -218,8 +220,11 @@ def tile_scores(lines, candidates, share, out):
         out[c] = (size - 1) * (width - 1) - (size * width - ones)
 
 
-def best_attribute(rows, columns, open_, intent, extent, left, least, out):
-    """Find the attribute whose closure with the concept so far covers most open cells, more than `least`."""
+def best_attribute(rows, columns, open_, intent, extent, times, left, least, out):
+    """Find the attribute whose closure with the concept so far covers most open cells, more than `least`.
+
+    Row i occurs ``times[i]`` times; ``left[i]`` is the number of open cells of all of them.
+    """
     words = rows.shape[1]
     closure = np.empty(words, np.uint64)
     out[0] = -1
@@ -237,7 +242,7 @@ def best_attribute(rows, columns, open_, intent, extent, left, least, out):
                 i = v * 64 + popcount((word & (~word + _ONE)) - _ONE)
                 word &= word - _ONE
                 bound += left[i]
-                size += 1
+                size += times[i]
                 for w in range(words):
                     closure[w] &= rows[i, w]
         if bound <= out[1]:
@@ -254,7 +259,7 @@ def best_attribute(rows, columns, open_, intent, extent, left, least, out):
                 i = v * 64 + popcount((word & (~word + _ONE)) - _ONE)
                 word &= word - _ONE
                 for w in range(words):
-                    gain += popcount(open_[i, w] & closure[w])
+                    gain += times[i] * popcount(open_[i, w] & closure[w])
         if gain > out[1]:
             out[0] = j
             out[1] = gain

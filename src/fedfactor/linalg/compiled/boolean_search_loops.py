@@ -1,7 +1,8 @@
 """Plain loops of the search for Boolean components, written to be compiled by :mod:`fedfactor.linalg.compiled.compile`.
 
 Data are two matrices of bits: the cells that are observed ones, and those that are observed zeros. A missing cell is in
-neither, so that it counts for nothing. A zero that is covered costs `penalty`, a one that is not covered costs 1.
+neither, so that it counts for nothing. A zero that is covered costs `penalty`, a one that is not covered costs 1. Row i
+stands for ``times[i]`` equal rows.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from fedfactor.linalg.compiled.boolean_loops import popcount
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "choose_rows": ("pppbnnnnBz", "contract"),
-    "column_votes": ("ppbpnZ", "contract"),
-    "cover_gains": ("ppppnz", "contract"),
+    "choose_rows": ("ppzpbnnnnBz", "contract"),
+    "column_votes": ("ppzbpnZ", "contract"),
+    "cover_gains": ("ppzppnz", "contract"),
     "take_where_it_pays": ("pppnPz", "contract"),
-    "swap_gains": ("ppbppZ", "contract"),
+    "swap_gains": ("ppzbppZ", "contract"),
 }
 
 _NONE, _ONE = np.uint64(0), np.uint64(1)
@@ -107,7 +108,7 @@ def improve(ones, zeros, V, on, covered, twice, others, penalty, sweeps):
             return
 
 
-def choose_rows(ones, zeros, V, hint, use_hint, thorough, sweeps, penalty, out, cost):
+def choose_rows(ones, zeros, times, V, hint, use_hint, thorough, sweeps, penalty, out, cost):
     """Choose components row by row.
 
     Greedily, then by exchanges, and if `thorough` once more without each component that is on; with a hint, what
@@ -144,7 +145,7 @@ def choose_rows(ones, zeros, V, hint, use_hint, thorough, sweeps, penalty, out, 
                     best = found
                     for p in range(k):
                         on[p] = trial[p]
-        cost[0] += best
+        cost[0] += times[i] * best
         if use_hint:
             for q in range(k):
                 trial[q] = hint[i, q]
@@ -154,12 +155,12 @@ def choose_rows(ones, zeros, V, hint, use_hint, thorough, sweeps, penalty, out, 
                 best = found
                 for q in range(k):
                     on[q] = trial[q]
-        cost[1] += best
+        cost[1] += times[i] * best
         for q in range(k):
             out[i, q] = on[q]
 
 
-def column_votes(ones, zeros, U, V, penalty, out):
+def column_votes(ones, zeros, times, U, V, penalty, out):
     """Add to ``out[q, j]`` what rows that have component q would gain if it covered column j, others as they are."""
     n, words = ones.shape
     k = V.shape[0]
@@ -175,14 +176,14 @@ def column_votes(ones, zeros, U, V, penalty, out):
                 right = free & ones[i, w]
                 wrong = free & zeros[i, w]
                 while right:
-                    out[q, 64 * w + popcount((right & (~right + _ONE)) - _ONE)] += 1
+                    out[q, 64 * w + popcount((right & (~right + _ONE)) - _ONE)] += times[i]
                     right &= right - _ONE
                 while wrong:
-                    out[q, 64 * w + popcount((wrong & (~wrong + _ONE)) - _ONE)] -= penalty
+                    out[q, 64 * w + popcount((wrong & (~wrong + _ONE)) - _ONE)] -= penalty * times[i]
                     wrong &= wrong - _ONE
 
 
-def cover_gains(ones, zeros, covered, candidates, penalty, out):
+def cover_gains(ones, zeros, times, covered, candidates, penalty, out):
     """Add to `out`, for every candidate, the gains of the rows that would take it."""
     n, words = ones.shape
     right = np.empty(words, np.uint64)
@@ -200,7 +201,7 @@ def cover_gains(ones, zeros, covered, candidates, penalty, out):
             for w in range(words):
                 gain += popcount(candidates[c, w] & right[w]) - penalty * popcount(candidates[c, w] & wrong[w])
             if gain > 0:
-                out[c] += gain
+                out[c] += times[i] * gain
 
 
 def take_where_it_pays(ones, zeros, row, penalty, covered, took):
@@ -212,7 +213,7 @@ def take_where_it_pays(ones, zeros, row, penalty, covered, took):
                 covered[i, w] |= row[0, w]
 
 
-def swap_gains(ones, zeros, U, V, pool, out):
+def swap_gains(ones, zeros, times, U, V, pool, out):
     """Add to ``out[q, c]`` the gain of taking component q away and giving c to the rows for which it pays.
 
     The last row of `out` is for c beside all components, none of them taken away.
@@ -227,7 +228,7 @@ def swap_gains(ones, zeros, U, V, pool, out):
         cover_twice(V, U[i], covered, twice)
         for c in range(size):
             beside[c] = max(0, gain_of(ones[i], zeros[i], pool[c], covered, 1))
-            out[k, c] += beside[c]
+            out[k, c] += times[i] * beside[c]
         for q in range(k):
             if not U[i, q]:
                 continue
@@ -236,7 +237,8 @@ def swap_gains(ones, zeros, U, V, pool, out):
             lost = gain_of(ones[i], zeros[i], V[q], others, 1)
             for c in range(size):
                 # Rows that do not have q gain what they gain beside it; the caller adds that once for all rows.
-                out[q, c] += max(0, gain_of(ones[i], zeros[i], pool[c], others, 1)) - lost - beside[c]
+                gain = max(0, gain_of(ones[i], zeros[i], pool[c], others, 1))
+                out[q, c] += times[i] * (gain - lost - beside[c])
 
 
 def prepare(numba) -> None:

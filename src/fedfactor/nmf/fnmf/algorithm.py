@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import isfinite
+from operator import add
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -292,7 +294,7 @@ class FNMF(Algorithm):
     def _barycenter(self, state: Server, ups: list[Own], at: Round) -> tuple[Array, Array]:
         """Find the middle in the order of components of the last one, which in round 0 is noise and does not count."""
         if self.synchronisation == "replace" and at.index == 0:
-            V = sum((one.V for one in ups[1:]), start=ups[0].V) / len(ups)
+            V = reduce(add, [one.V for one in ups]) / len(ups)
             return V, np.full(self.n_components, len(ups), V.dtype)
         if self.barycenter == "printed":
             V, plans = mean_start_barycenter([one.V for one in ups], self.alignment, **self._options)
