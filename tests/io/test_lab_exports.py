@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import fedfactor
 from fedfactor.core.errors import DataError
 from fedfactor.io.file_content import Reading
-from fedfactor.io.read import load
+from fedfactor.io.read import load, open_files
 
 
 def write(path, text, encoding="utf-8"):
@@ -71,3 +72,18 @@ def test_ids_come_before_dates(tmp_path):
     assert table.id_name == "patient_id"
     with pytest.raises(DataError, match=r"column 'date'.*is a date"):
         load(path)
+
+
+def test_files_with_other_columns(tmp_path):
+    north = write(tmp_path / "north.csv", "crp,ldl,ferritin\n1,2,3\n4,5,6\n")
+    south = write(tmp_path / "south.csv", "ldl,crp,tsh\n7,8,9\n")
+    with pytest.raises(DataError, match=r"'ferritin' is known only to 'north'.*--how intersection"):
+        open_files([north, south]).prepare("nonnegative")
+    both = open_files([north, south], reading=Reading(how="intersection"))
+    assert both.shard("south").features == ("crp", "ldl")
+    assert both.shard("south").X.tolist() == [[8, 7]]
+    union = open_files([north, south], reading=Reading(how="union", missing_values=np.nan))
+    assert union.shard("north").features == union.shard("south").features == ("crp", "ldl", "ferritin", "tsh")
+    assert union.shard("south").mask.tolist() == [[True, True, False, True]]
+    model = fedfactor.PooledNMF(1, random_state=0).fit(union)
+    assert np.isfinite(model.components_).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -65,6 +66,10 @@ _READING: dict[str, Any] = {
     "censored": Annotated[
         str | None,
         _option("--censored", panel=_PANEL, text="Value of cells such as <0.5 or >300: limit, half or missing."),
+    ],
+    "how": Annotated[
+        str | None,
+        _option("--how", panel=_PANEL, text="Columns of files that differ: intersection, or union with missing cells."),
     ],
     "user": Annotated[
         str | None, _option("--user-column", "--user", panel=_PANEL, text="Long table: column of users.")
@@ -168,7 +173,9 @@ def reading_of(words: dict[str, Any]) -> Reading:
         drop=_names(words.get("drop")),
         sep={"tab": "\t", r"\t": "\t", "space": " ", "comma": ",", "semicolon": ";"}.get(sep or "", sep),
         decimal={"comma": ",", "point": "."}.get(words.get("decimal") or "", words.get("decimal")),
-        missing_values=parse_missing(words.get("missing_values"), "--missing"),
+        missing_values=math.nan
+        if words.get("how") == "union" and words.get("missing_values") is None
+        else parse_missing(words.get("missing_values"), "--missing"),
         layer=words.get("layer"),
         long=words.get("long"),
         max_bytes=words.get("max_bytes"),
@@ -176,6 +183,7 @@ def reading_of(words: dict[str, Any]) -> Reading:
         skip=words.get("skip") or 0,
         thousands={"comma": ",", "point": "."}.get(words.get("thousands") or "", words.get("thousands")),
         censored=words.get("censored"),
+        how=words.get("how"),
         user=words.get("user"),
         item=words.get("item"),
         value=words.get("value"),

@@ -143,7 +143,9 @@ def outliers(federation: Federation) -> str:
     "Cells far from all others: 'platelets' at 'north' has 1e+05"
     """
     names, told = federation.feature_names, []
-    for owner in federation.names if names is not None else ():
+    if names is None:
+        return ""
+    for owner in federation.names:
         for j, column in enumerate(_sizes(federation.shard(owner))):
             if len(column) < _FEWEST_CELLS:
                 continue

@@ -53,6 +53,8 @@ class Reading:
         Thousands separator of numbers; None: taken out where a number cannot be read otherwise (``1,234,567.8``).
     censored : {"limit", "half", "missing"} or None
         What ``<0.5`` and ``>300`` stand for; None: such a column is text.
+    how : {"intersection", "union"} or None
+        Columns that files of several clients are brought to; None: all must have the same.
     user, item, value : str or None
         Columns of a long table: which row a cell is in, which column, and what it holds. None: told from their names.
     """
@@ -75,6 +77,7 @@ class Reading:
     user: str | None = None
     item: str | None = None
     value: str | None = None
+    how: str | None = None
     _exact: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
@@ -89,6 +92,8 @@ class Reading:
             )
         if self.censored not in (None, "limit", "half", "missing"):
             raise DataError(f"censored={self.censored!r} is not known. Use 'limit', 'half' or 'missing'.")
+        if self.how not in (None, "intersection", "union"):
+            raise DataError(f"--how {self.how} is not known. Use intersection or union.")
         if self.skip < 0:
             raise DataError(f"skip={self.skip} must be at least 0: the number of lines above the header.")
         if self.sep is not None and self.sep == self.decimal:
