@@ -109,7 +109,7 @@ def test_a_round_with_a_secure_sum_counts_all_its_messages(tmp_path):
     first = next(i for i, line in enumerate(sent) if line["kind"] == "step")  # before it, sums of the counts of columns
     rounds = [sum(s["bytes"] for s in sent[first:] if s["index"] == index and s["kind"] != "end") for index in (0, 1)]
     assert said == [f"Round {index + 1} of 2: {size} bytes sent." for index, size in enumerate(rounds)]
-    assert rounds[0] > 3 * sent[first]["bytes"]
+    assert rounds[0] > sent[first]["bytes"]  # the masked upload is one of the messages of a round
 
 
 def test_who_was_connected_to_an_earlier_serving_was_last_seen_then(tmp_path):

@@ -25,7 +25,7 @@ from fedfactor.testing import Probe
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import differences
 
-HERE = str(Path(__file__).parent)
+HERE = str(Path(__file__).parent.parent / "network")
 
 
 @pytest.fixture

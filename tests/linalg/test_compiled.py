@@ -51,7 +51,7 @@ def test_machine_code_is_not_kept_when_what_a_loop_calls_is_written_otherwise(tm
     shutil.copytree(
         Path(fedfactor.__file__).parent, tmp_path / "fedfactor", ignore=shutil.ignore_patterns("__pycache__")
     )
-    called, kept = tmp_path / "fedfactor" / "kernels" / "loops" / "vectors" / "dense.py", tmp_path / "kept"
+    called, kept = tmp_path / "fedfactor" / "linalg" / "compiled" / "vector_code" / "dense.py", tmp_path / "kept"
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(kept), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def right() -> str:

@@ -438,6 +438,8 @@ def _attempt(path, worker, threads, attempts, barrier, results):
     results.put((granted, wrong))
 
 
+@pytest.mark.slow
+@pytest.mark.integration
 def test_a_thousand_parallel_attempts_leave_no_release_unpaid(tmp_path):
     """Four processes of five threads each: what was granted is exactly what is in the ledger, within its budget."""
     path, context = tmp_path / "books.jsonl", multiprocessing.get_context("spawn")
