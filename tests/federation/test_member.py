@@ -185,7 +185,7 @@ def test_results_and_status_of_a_party(trial, tmp_path):
     with pytest.raises(DataError, match="no run to stop"):
         trial.coordinator.stop()
     (trial.coordinator.folder / "agreement.json").write_bytes(trial.terms.agreement().to_json())
-    with pytest.raises(DataError, match="the run is finished"):
+    with pytest.raises(DataError, match="the last one is finished"):
         trial.coordinator.stop()
     assert not (trial.coordinator.folder / "stop").exists()
     said = run(app, ["status", str(trial.folder("north"))])

@@ -133,3 +133,18 @@ def test_a_private_run_holds_no_exact_figure_under_a_public_name(tmp_path):
     assert not hasattr(model, "reconstruction_err_")
     plain = fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy="secure-sum")
     assert plain.relative_error == plain.measured.relative_error
+
+
+@pytest.mark.parametrize("odd", ["first", "last"])
+def test_the_precision_of_V_does_not_follow_one_client(odd):
+    """One client of double precision made V double: a fact about that client, without noise."""
+    rng = np.random.default_rng(0)
+    data = {name: rng.random((150, 6)).astype(np.float32) for name in ("a", "b", "c", "d")}
+    name = "a" if odd == "first" else "d"
+    asked = fedfactor.dp(2.0, row_bound=3.0, rows=600, noise_seed=1)
+    assert fedfactor.run(PooledNMF(2), data, rounds=2, privacy=asked).V.dtype == np.float32
+    data[name] = data[name].astype(np.float64)
+    with pytest.raises(IncompatibleError, match=f"Client '{name}' has data of double precision"):
+        fedfactor.run(PooledNMF(2), data, rounds=2, privacy=asked)
+    data = {name: X.astype(np.float64) for name, X in data.items()}
+    assert fedfactor.run(PooledNMF(2), data, rounds=2, privacy=asked).V.dtype == np.float64

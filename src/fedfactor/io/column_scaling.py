@@ -142,7 +142,7 @@ def outliers(federation: Federation) -> str:
     >>> outliers(Federation({"north": Shard(X, None, ("platelets", "age"))})).partition(" (")[0]
     "Cells far from all others: 'platelets' at 'north' has 1e+05"
     """
-    names, told = federation.feature_names, []
+    names, told = federation.feature_names, list[str]()
     if names is None:
         return ""
     for owner in federation.names:

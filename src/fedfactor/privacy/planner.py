@@ -14,7 +14,7 @@ import numpy as np
 
 from fedfactor.core.algorithm import Algorithm, Meta, Uplink
 from fedfactor.core.atomic_files import write_atomic
-from fedfactor.core.client_data import Federation
+from fedfactor.core.client_data import HALVES, Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.transforms import HasNeutralUpload, Transform, check_order
 from fedfactor.privacy.accounting import calibrate
@@ -110,6 +110,8 @@ def make_plan(
         Where the run is kept: its name, its books and its noised uploads then outlive a crash.
     """
     parts = parts_of(privacy)
+    if parts.dp is not None:
+        _refuse_mixed_precision(federation)
     meta = federation.prepare(algorithm.domain)
     run = run_name(folder)
     secure: Any = next((link for link in parts.links if link.hides), None)
@@ -128,6 +130,17 @@ def make_plan(
             work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
     channel.about["withheld_columns"] = int(withheld.size)
     return Plan(algorithm, work, rounds or algorithm.default_rounds, channel, federation)
+
+
+def _refuse_mixed_precision(federation: Federation) -> None:
+    """Refuse clients of different precision: V has double precision as soon as one client does, and would tell it."""
+    double = {name: federation.facts(name).dtype not in ("float32", *HALVES) for name in federation.names}
+    if len(set(double.values())) > 1:
+        one = next(name for name in double if double[name])
+        raise IncompatibleError(
+            f"Client {one!r} has data of double precision and others of single precision. The dtype of V would follow "
+            "one client, which no noise covers. Convert all data to float32, or all to float64, before."
+        )
 
 
 def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
