@@ -111,7 +111,7 @@ def test_methods_that_take_noise_for_fraud_say_so_before_they_start():
 
 
 @pytest.mark.slow
-def test_a_private_run_holds_no_exact_figure_under_a_public_name():
+def test_a_private_run_holds_no_exact_figure_under_a_public_name(tmp_path):
     run = fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=fedfactor.dp(1.0, row_bound=2.0, rows=240))
     assert run.scores == {}
     assert all(np.isnan(record.seconds) for record in run.history)
@@ -127,6 +127,9 @@ def test_a_private_run_holds_no_exact_figure_under_a_public_name():
     assert model.relative_error_ > 0
     model.set_params(privacy=private).fit(X)
     assert not hasattr(model, "relative_error_")
+    with pytest.raises(AttributeError, match=r"not released .*model\.score\(X\)"):
+        model.relative_error_  # noqa: B018
+    assert not hasattr(fedfactor.load(fedfactor.save(model, tmp_path / "saved")), "relative_error_")
     assert not hasattr(model, "reconstruction_err_")
     plain = fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy="secure-sum")
     assert plain.relative_error == plain.measured.relative_error

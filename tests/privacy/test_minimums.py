@@ -44,11 +44,13 @@ def test_words_that_are_not_known(options, says):
 
 
 def test_refused_between_parties_warned_of_in_a_simulation_silent_when_allowed():
-    with pytest.raises(RefusedError, match=r'Too few\. To go on .* Minimums\(allow=\("few-clients",\)\)\.'):
+    with pytest.raises(
+        RefusedError, match=r'Too few\. To override, pass Minimums\(allow=\("few-clients",\)\) or --allow few-clients\.'
+    ):
         Minimums().judge("few-clients", "Too few", simulation=False)
     with pytest.raises(RefusedError):
         Minimums(strict=True).judge("few-clients", "Too few", simulation=True)
-    with pytest.warns(PrivacyWarning, match="Between real parties this is refused"):
+    with pytest.warns(PrivacyWarning, match="simulation continues; a real federation refuses it"):
         Minimums().judge("few-clients", "Too few", simulation=True)
     quiet(Minimums(allow=("few-clients",), strict=True).judge, "few-clients", "Too few", simulation=False)
 

@@ -112,7 +112,7 @@ def test_refused_between_parties_and_warned_of_in_a_simulation(owners):
         RefusedError, match=r"2 columns are filled by fewer than 5 rows or 2 clients \(the first is col"
     ):
         asked(owners, simulation=False, rare_columns="refuse")
-    with pytest.warns(PrivacyWarning, match="Between real parties this is refused"):
+    with pytest.warns(PrivacyWarning, match="a real federation refuses it"):
         same, none = asked(owners, rare_columns="refuse")
     assert same is owners
     assert none.size == 0

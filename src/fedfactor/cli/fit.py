@@ -145,6 +145,7 @@ def fit(
         starts = starts_asked(method, parent, n_init, local=engine is Network.local, privacy=words)
         how = _reading(reading(), subject)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
+        asked |= {} if how.layer is None else {"layer": how.layer}
         if engine is Network.mpi:
             _refuse_for_ranks(device, workers, backend)
             from fedfactor.cli.cluster import fit_on_ranks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,12 @@ from fedfactor.cli.console import Debug, polite, size
 from fedfactor.cli.reading_options import reads
 from fedfactor.cli.run_summary import uploads
 from fedfactor.core.algorithm import Meta
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import listed, printable
 from fedfactor.core.pytree import Array
+from fedfactor.io.column_scaling import outliers
 from fedfactor.io.file_content import Reading
 from fedfactor.io.tables import NotNumbers, is_date
 
@@ -32,13 +35,14 @@ def inspect(
     *,
     reading: Callable[..., Reading],
 ) -> None:
-    """Say what a file is taken for, what can be run on it, and what would leave the house. Nothing is sent.
+    """Show how a file is interpreted, its problems, which algorithms apply and what would be shared. Nothing is sent.
 
     Example: fedfactor inspect patients.csv
     """
     with polite(debug):
         how = reading()
-        table, words = _loaded(file, how if how.missing_values is not None else reading(missing_values="nan"))
+        lenient = how if how.missing_values is not None else reading(missing_values="nan")
+        table, words = _loaded(file, replace(lenient, repeated_ids=True))
         if how.missing_values is None and is_sparse(table.X) and np.isfinite(table.X.data).all():
             table = replace(table, missing_values=table.missing_values if table.missing_values == "unstored" else None)
         facts = facts_of(table)
@@ -55,7 +59,7 @@ def inspect(
             kinds = {name: "dates" if is_date(cell) else "text" for name, cell in words.items()}
             which = [f"{name} ({kinds[name]}, such as {cell!r})" for name, cell in words.items()]
             lines.append(f"Not numbers: {listed(which)}. Leave them out when you fit:{drop}.")
-        options = drop
+        options = given_options(how) + drop
         if facts["missing"] and not (how.missing_values is not None or kind == "ratings"):
             lines.append("Cells are missing: say --missing nan when you fit.")
             options += " --missing nan"
@@ -63,10 +67,12 @@ def inspect(
             small, large, times = facts["apart"]
             lines.append(f"Scales differ: {large!r} is {times:,.0f} times as large as {small!r}. Use --scale rms.")
             options += " --scale rms"
+        problems = problems_of(table, how)
+        lines += ["", "Problems:", *(f"  {line}" for line in problems)] if problems else []
         found = advice(kind, file, options, facts["columns"])
         lines += ["", "What can be run on it:", *(f"  {line}" for line in found)]
-        lines += ["", "What would leave the house, with the first of these and 5 components:"]
-        lines += [f"  {line}" for line in leaves_the_house(kind, facts)]
+        lines += ["", "What would be sent to the server by the first of these, with 5 components:"]
+        lines += [f"  {line}" for line in shared_by(kind, facts)]
     for line in lines:
         typer.echo(printable(line))
 
@@ -80,6 +86,74 @@ def _loaded(file: Path, how: Reading) -> tuple[Any, dict[str, str]]:
     except NotNumbers as error:
         found = {name: cell for name, (cell, _) in error.columns.items()}
         return load(file, replace(how, drop=(*how.drop, *found))), found
+
+
+_OPTIONS = (
+    "layer",
+    "id",
+    "sep",
+    "decimal",
+    "encoding",
+    "skip",
+    "thousands",
+    "censored",
+    "columns",
+    "drop",
+    "user",
+    "item",
+    "value",
+)
+
+
+def given_options(how: Reading) -> str:
+    """Write the options that the file was read with, for the commands that are suggested.
+
+    Examples
+    --------
+    >>> given_options(Reading(layer="counts", drop=("a", "b")))
+    ' --layer counts --drop a,b'
+    """
+    values = {name: getattr(how, name, None) for name in _OPTIONS}
+    words = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in values.items() if value}
+    return "".join(
+        f" --{name} {shlex.quote('tab' if word == chr(9) else word)}"
+        for name, word in ((name, str(word)) for name, word in words.items())
+    )
+
+
+def problems_of(table: Any, how: Reading) -> list[str]:
+    """List what fit refuses or what makes a fit misleading: repeated ids, negative and empty columns, outliers.
+
+    Examples
+    --------
+    >>> from fedfactor.io.tables import Table
+    >>> problems_of(Table(np.array([[1.0, -1.0], [2.0, 3.0]]), ("crp", "ldl")), Reading())
+    ["Negative cells in 'ldl' (1, the least -1): algorithms other than PooledPCA take values from 0 upwards."]
+    """
+    found = []
+    ids = table.row_ids or ()
+    if len(set(ids)) < len(ids) and not how.repeated_ids:
+        twice = [name for name, count in Counter(ids).items() if count > 1]
+        found.append(
+            f"Row ids repeat: {listed([repr(each) for each in twice])} in {table.id_name!r}. Remove rows, or use "
+            "--repeated-ids (rows of one person) or --id none."
+        )
+    if is_sparse(table.X):
+        return found
+    X, mask = split_missing(table.X, table.missing_values)
+    cells = np.asarray(X, np.float64)
+    seen = np.ones(cells.shape, bool) if mask is None else np.asarray(mask, bool)
+    for j in range(cells.shape[1]):
+        name, column = repr(str(table.features[j])) if table.features else f"column {j}", cells[seen[:, j], j]
+        if not column.size:
+            found.append(f"{name} is empty. Leave it out: --drop {shlex.quote(name.strip(chr(39)))}.")
+        elif (column < 0).any():
+            found.append(
+                f"Negative cells in {name} ({int((column < 0).sum())}, the least {column.min():g}): algorithms other "
+                "than PooledPCA take values from 0 upwards."
+            )
+    far = outliers(Federation({"this file": Shard(cells, seen, table.features)})) if table.features else ""
+    return [*found, far] if far else found
 
 
 def facts_of(table: Any) -> dict[str, Any]:
@@ -170,7 +244,7 @@ def advice(kind: str, file: Path, options: str = "", columns: int = 100) -> list
         "counts": [
             (f"fedfactor fit {name} -k {k} --set loss=kullback-leibler -o out", "topics; counts as counts"),
             (f"fedfactor fit {name} -k {k} --library-size 10000 --log1p -o out", "rows of different sums"),
-            (f"fedfactor rank {name} -k {ranks}", "how many components"),
+            (f"fedfactor rank {name} -k {ranks} --set loss=kullback-leibler", "how many components"),
         ],
         "amounts": [
             (f"fedfactor fit {name} -k {k} -o out", "parts that add up"),
@@ -185,13 +259,14 @@ def advice(kind: str, file: Path, options: str = "", columns: int = 100) -> list
     return [f"{command:<{wide}}      {what}" for command, what in found]
 
 
-def leaves_the_house(kind: str, facts: dict[str, Any]) -> list[str]:
-    """Say what an owner of such a table would send, and what it would not."""
+def shared_by(kind: str, facts: dict[str, Any]) -> list[str]:
+    """List what an owner of such a table would send with the first command of :func:`advice`, and what it would not."""
     from fedfactor import algorithms
 
     if kind == "negative":
         return ["nothing: there is nothing to run."]
     method = getattr(algorithms, {"ratings": "PooledCF", "yes/no": "PooledBMF"}.get(kind, "PooledNMF"))(5)
+    method = replace(method, loss="kullback-leibler") if kind == "counts" else method
     meta = Meta(facts["columns"], ("you", "another"), facts["dtype"], bool(facts["missing"]))
     said = [line.replace("Each owner sent", "You would send") for line in uploads(method, meta)]
     return [

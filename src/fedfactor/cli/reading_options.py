@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -50,6 +51,34 @@ _READING: dict[str, Any] = {
     "long": Annotated[
         bool | None,
         _option("--long/--wide", panel=_PANEL, text="One line for each cell (user, item, rating)? Found by default."),
+    ],
+    "repeated_ids": Annotated[
+        bool, _option("--repeated-ids", panel=_PANEL, text="Rows may share an id, as several visits of one patient do.")
+    ],
+    "encoding": Annotated[
+        str | None,
+        _option("--encoding", panel=_PANEL, text="Encoding of a text file. By default UTF-8, else Windows-1252."),
+    ],
+    "skip": Annotated[int | None, _option("--skip", panel=_PANEL, text="Lines above the header of a text file.")],
+    "thousands": Annotated[
+        str | None, _option("--thousands", panel=_PANEL, text="Thousands separator: comma or point.")
+    ],
+    "censored": Annotated[
+        str | None,
+        _option("--censored", panel=_PANEL, text="Value of cells such as <0.5 or >300: limit, half or missing."),
+    ],
+    "how": Annotated[
+        str | None,
+        _option("--how", panel=_PANEL, text="Columns of files that differ: intersection, or union with missing cells."),
+    ],
+    "user": Annotated[
+        str | None, _option("--user-column", "--user", panel=_PANEL, text="Long table: column of users.")
+    ],
+    "item": Annotated[
+        str | None, _option("--item-column", "--item", panel=_PANEL, text="Long table: column of items.")
+    ],
+    "value": Annotated[
+        str | None, _option("--value-column", "--value", panel=_PANEL, text="Long table: column of ratings.")
     ],
     "max_bytes": Annotated[
         int | None, _option("--max-bytes", panel=_PANEL, text="What a file may unfold to in memory.")
@@ -144,10 +173,21 @@ def reading_of(words: dict[str, Any]) -> Reading:
         drop=_names(words.get("drop")),
         sep={"tab": "\t", r"\t": "\t", "space": " ", "comma": ",", "semicolon": ";"}.get(sep or "", sep),
         decimal={"comma": ",", "point": "."}.get(words.get("decimal") or "", words.get("decimal")),
-        missing_values=parse_missing(words.get("missing_values"), "--missing"),
+        missing_values=math.nan
+        if words.get("how") == "union" and words.get("missing_values") is None
+        else parse_missing(words.get("missing_values"), "--missing"),
         layer=words.get("layer"),
         long=words.get("long"),
         max_bytes=words.get("max_bytes"),
+        encoding=words.get("encoding"),
+        skip=words.get("skip") or 0,
+        thousands={"comma": ",", "point": "."}.get(words.get("thousands") or "", words.get("thousands")),
+        censored=words.get("censored"),
+        how=words.get("how"),
+        user=words.get("user"),
+        item=words.get("item"),
+        value=words.get("value"),
+        repeated_ids=bool(words.get("repeated_ids")),
     )
 
 

@@ -150,7 +150,7 @@ def transform(
         record = read_record(folder)
         method: Any = method_of(record, folder, V.shape[0])
         asked = record.get("asked") or {}
-        table = load_for(rows, features, reading(missing_values=asked.get("missing_values")))
+        table = load_for(rows, features, reading(missing_values=asked.get("missing_values"), layer=asked.get("layer")))
         X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), table.missing_values)
         done = Preprocessed.of(record.get("preprocess"), X.shape[1], folder / "run.json")
         X = X if done is None else done.apply(X)

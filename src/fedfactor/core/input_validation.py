@@ -410,10 +410,14 @@ def check_features(
     here, there = set(features), set(reference)
     only = {first: [f for f in reference if f not in here], name: [f for f in features if f not in there]}
     if any(only.values()):
-        told = "; ".join(f"{_listed(names)} is only known to {who!r}" for who, names in only.items() if names)
+        told = "; ".join(
+            f"{_listed(names)} {'is' if len(names) == 1 else 'are'} known only to {who!r}"
+            for who, names in only.items()
+            if names
+        )
         raise DataError(
             f"Feature names of owners {name!r} and {first!r} clash: {told}. Agree on one set of columns first: leave "
-            "columns out that not all have, or add those that are lacking."
+            "columns out that not all have (--how intersection), or add those that are lacking (--how union)."
         )
     position = {feature: index for index, feature in enumerate(features)}
     return [position[feature] for feature in reference]

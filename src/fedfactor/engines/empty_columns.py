@@ -48,7 +48,8 @@ def without_empty_columns(run: Run, federation: Federation) -> Run:
     if not len(empty):
         return run
     names = federation.feature_names
-    which = listed([repr(names[j]) if names else f"column {j}" for j in empty.tolist()])
+    positions: list[int] = [int(j) for j in empty]
+    which = listed([repr(names[j]) if names else f"column {j}" for j in positions])
     few = len(empty) == 1
     warnings.warn(
         f"{which} {'has' if few else 'have'} no value at any owner: {'its' if few else 'their'} weights in all "
@@ -60,9 +61,9 @@ def without_empty_columns(run: Run, federation: Federation) -> Run:
     def cleared(V: Any) -> Any:
         if not isinstance(V, np.ndarray):
             return V
-        V = V.copy()
-        V[:, empty] = 0
-        return V
+        found: Any = np.array(V)  # type: ignore[reportUnknownArgumentType]
+        found[:, empty] = 0
+        return found
 
     factors = {
         name: replace(kept, V=cleared(kept.V), V_private=cleared(kept.V_private)) for name, kept in run.factors.items()

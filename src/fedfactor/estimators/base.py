@@ -19,7 +19,7 @@ from fedfactor.core.errors import DataError, IncompatibleError, callers_level
 from fedfactor.core.input_validation import as_matrix, check_values
 from fedfactor.core.missing_policies import accepts_sparse, check_missing
 from fedfactor.core.pytree import Array
-from fedfactor.core.run import Run
+from fedfactor.core.run import NotPublished, Run
 from fedfactor.estimators import inputs as _inputs
 from fedfactor.estimators.estimator import FederatedEstimator
 from fedfactor.io import groups as owned
@@ -27,6 +27,8 @@ from fedfactor.io.partition import join_rows, row_positions
 from fedfactor.io.run_record import Preprocessed
 from fedfactor.linalg.factors import reconstruction
 from fedfactor.linalg.products import as_like
+
+_EXACT_ERRORS = ("reconstruction_err_", "relative_error_")
 
 
 class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FederatedEstimator):
@@ -256,13 +258,22 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
             self.reconstruction_err_ = math.sqrt(float(result.score.sse))
             self.relative_error_ = result.relative_error
         else:
-            for name in ("reconstruction_err_", "relative_error_"):
+            for name in _EXACT_ERRORS:
                 self.__dict__.pop(name, None)
         self.n_features_in_ = int(result.V.shape[1])
         self._missing = federation.missing_values
         self.preprocess_ = Preprocessed.of(federation.preprocess, self.n_features_in_)
         if result.feature_names is not None:
             self.feature_names_in_ = np.asarray(result.feature_names, dtype=object)
+
+    def __getattr__(self, name: str) -> Any:
+        run = self.__dict__.get("run_")
+        if name in _EXACT_ERRORS and run is not None and run.owners_only is not None:
+            raise NotPublished(
+                f"{name} is not released after a run with differential privacy, whose promise does not cover it. In a "
+                "simulation -model.score(X) computes it from the rows; run_.owners_only has what each owner may see."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _factors(self, client: str | None) -> LocalFactors:
         known = self.run_.factors

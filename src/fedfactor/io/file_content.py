@@ -45,6 +45,18 @@ class Reading:
         What the file may unfold to in memory; None: 1 GB or fifty times its size on disk, whichever is more.
     rows : (int, int) or None
         First row and the one after the last, of formats that can be read in part.
+    encoding : str or None
+        Encoding of text files; None: UTF-8 or UTF-16, and Windows-1252 where the bytes are neither.
+    skip : int
+        Lines above the header of a text file.
+    thousands : {",", "."} or None
+        Thousands separator of numbers; None: taken out where a number cannot be read otherwise (``1,234,567.8``).
+    censored : {"limit", "half", "missing"} or None
+        What ``<0.5`` and ``>300`` stand for; None: such a column is text.
+    how : {"intersection", "union"} or None
+        Columns that files of several clients are brought to; None: all must have the same.
+    user, item, value : str or None
+        Columns of a long table: which row a cell is in, which column, and what it holds. None: told from their names.
     """
 
     id: str | None = None
@@ -58,6 +70,14 @@ class Reading:
     repeated_ids: bool = False
     max_bytes: int | None = None
     rows: tuple[int, int] | None = None
+    encoding: str | None = None
+    skip: int = 0
+    thousands: str | None = None
+    censored: str | None = None
+    user: str | None = None
+    item: str | None = None
+    value: str | None = None
+    how: str | None = None
     _exact: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
@@ -66,6 +86,16 @@ class Reading:
             raise DataError(f"The separator must be one character, not {self.sep!r}: for example ',' or ';' or a tab.")
         if self.decimal not in (None, ".", ","):
             raise DataError(f"The decimal sign must be '.' or ',', not {self.decimal!r}.")
+        if self.thousands not in (None, ".", ",") or (self.thousands is not None and self.thousands == self.decimal):
+            raise DataError(
+                f"The thousands separator must be ',' or '.', and not the decimal sign: {self.thousands!r}."
+            )
+        if self.censored not in (None, "limit", "half", "missing"):
+            raise DataError(f"censored={self.censored!r} is not known. Use 'limit', 'half' or 'missing'.")
+        if self.how not in (None, "intersection", "union"):
+            raise DataError(f"--how {self.how} is not known. Use intersection or union.")
+        if self.skip < 0:
+            raise DataError(f"skip={self.skip} must be at least 0: the number of lines above the header.")
         if self.sep is not None and self.sep == self.decimal:
             raise DataError(f"{self.sep!r} cannot separate cells and decimals at once.")
 

@@ -55,9 +55,13 @@ def roles_of(names: Sequence[str], reading: Reading | None = None) -> Roles | No
     wish = None if reading is None else reading.long
     if wish is False or (reading is not None and reading.id is not None and not wish):
         return None
-    found: dict[str, str] = {}
+    found: dict[str, str] = {} if reading is None else _named_roles(names, reading)
+    wish = wish or bool(found)
+    named = set(found.values())
     rest: list[str] = []
     for name in names:
+        if name in named:
+            continue
         plain = _plain(name)
         for role, pattern in (("who", _WHO), ("what", _WHAT), ("rated", _RATED), ("counted", _COUNTED)):
             if role not in found and pattern.fullmatch(plain):
@@ -66,17 +70,27 @@ def roles_of(names: Sequence[str], reading: Reading | None = None) -> Roles | No
         else:
             rest.append(name)
     complete = {"who", "what"} <= set(found) and ("rated" in found or "counted" in found)
-    if not complete or {"rated", "counted"} <= set(found):
+    if not complete or ({"rated", "counted"} <= set(found) and not (reading is not None and reading.value)):
         if wish:
             raise DataError(
                 "A long table has a column of rows, one of columns and one of values, such as user, item and rating; "
-                f"this one has {', '.join(names[:8])}. Rename them."
+                f"this one has {', '.join(names[:8])}. Name them: --user, --item and --value."
             )
         return None
     if not wish and not all(_WHEN.fullmatch(_plain(name)) for name in rest):
         return None
     value = found.get("rated") or found["counted"]
     return Roles(found["who"], found["what"], value, "rated" in found, tuple(rest))
+
+
+def _named_roles(names: Sequence[str], reading: Reading) -> dict[str, str]:
+    """Return the columns that were named for their role; a value named so is a rating."""
+    asked = {"who": reading.user, "what": reading.item, "rated": reading.value}
+    found = {role: name for role, name in asked.items() if name is not None}
+    lacking = [name for name in found.values() if name not in names]
+    if lacking:
+        raise DataError(f"There is no column {lacking[0]!r}. The table has {', '.join(names[:8])}.")
+    return found
 
 
 def long_names(names: Sequence[str], reading: Reading) -> tuple[str, ...]:

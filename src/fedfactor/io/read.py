@@ -20,6 +20,7 @@ from fedfactor.core.grid import BlockShard, Bounds, even_bounds, grid_blocks
 from fedfactor.core.input_validation import check_features, is_sparse
 from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.pytree import tree_map, tree_sum
+from fedfactor.io.common_columns import common_columns
 from fedfactor.io.file_content import Missing, Reading
 from fedfactor.io.formats import format_of
 from fedfactor.io.long_tables import long_names, sorted_ids
@@ -279,6 +280,8 @@ def open_files(
     openers: dict[str, Any] = {name: partial(load_shard, path, reading=reading) for name, path in owners.items()}
     if any(_is_long(path, reading) for path in owners.values()):
         openers = _widened({name: opener() for name, opener in openers.items()})
+    elif reading.how is not None:
+        openers = common_columns({name: opener() for name, opener in openers.items()}, reading.how)
     return _federation(openers, reading, steps)
 
 

@@ -72,6 +72,8 @@ class NotNumbers(DataError):
         name, (cell, i) = next(iter(columns.items()))
         others = [repr(other) for other in list(columns)[1:]]
         kind = "a date, not a number" if is_date(cell) else "not a number"
+        if cell.strip()[:1] in ("<", ">"):
+            kind += " (a censored value: --censored limit, half or missing)"
         more = f" The same holds for {listed(others)}." if others else ""
         which, one, each = ("columns", "one", "them") if others else ("column", "it", "it")
         super().__init__(
@@ -182,8 +184,9 @@ def _decided(
     if content.features is None:
         return content.X, None, content.row_ids, content.id_name
     found = _Columns(where, content, reading)
-    for name, read in found.texts.items():
-        found.sort_text(name, read())
+    # A name that speaks of ids decides before the place: a date may stand further left.
+    for name in sorted(found.texts, key=lambda each: not names_ids(each)):
+        found.sort_text(name, found.texts[name]())
     if found.words:
         raise NotNumbers(where, content, found.words)
     kept = [name for name in content.features if reading.takes(name) and name != found.id_name]
@@ -249,6 +252,9 @@ class _Columns:
             else:
                 self.left_out.append(name)
         elif looks and names_ids(name) and len(values) > 2 and _whole(values):
+            if self.reading.repeated_ids and self.ids is None:
+                self.ids, self.id_name = cells, name
+                return
             raise _repeated(self.where, name, cells, self.content)
         else:
             self.added[name] = values

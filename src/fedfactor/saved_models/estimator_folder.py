@@ -129,10 +129,12 @@ def load(folder: str | os.PathLike[str]) -> Any:
     model._adopt(run, rows)
     if NOBODY in run.factors:
         model.client_factors_ = {}
+    model.n_iter_ = int(record["rounds"])
+    if run.owners_only is not None:
+        return model  # of a private run exact errors are not released, here as in Python
     if "squared_error" not in next(iter((record.get("owners") or {"": {}}).values())):
         model.reconstruction_err_ = math.nan  # the record knows the relative error alone
     model.relative_error_ = math.nan if (error := record.get("relative_error")) is None else float(error)
-    model.n_iter_ = int(record["rounds"])
     return model
 
 

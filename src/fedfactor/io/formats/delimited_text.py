@@ -14,7 +14,7 @@ import re
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -37,6 +37,22 @@ WORDS = {
 }
 """Cells of yes/no columns, in small letters. Not t and f: a column of one sex would be read as no."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+_FALLBACK = "cp1252"
+"""Encoding of most exports that are not UTF-8: Windows-1252, which has all letters of Latin-1."""
+_CENSORED = re.compile(r"\s*[<>]=?\s*(?=[\d.,])")
+_CENSORING = {
+    "limit": "the limit is taken",
+    "half": "half the limit is taken below a limit, the limit above one",
+    "missing": "taken as missing",
+}
+_GROUPED = {
+    ",": re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"),
+    ".": re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?"),
+}
+_SURELY_GROUPED = {  # with decimals or several groups: 7,200 alone may be seven
+    ",": re.compile(r"[+-]?[1-9]\d{0,2}((,\d{3})+\.\d+|(,\d{3}){2,})"),
+    ".": re.compile(r"[+-]?[1-9]\d{0,2}((\.\d{3})+,\d+|(\.\d{3}){2,})"),
+}
 _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 
@@ -66,6 +82,23 @@ class _Layout:
 def read(path: Path, reading: Reading) -> Content:
     """Read a header of names and lines of cells; columns that hold anything but numbers are kept as text."""
     try:
+        return _read(path, reading)
+    except UnicodeError as error:
+        if reading.encoding is None:
+            try:
+                found = _read(path, replace(reading, encoding=_FALLBACK))
+            except (UnicodeError, DataError):
+                pass  # no text of that kind either
+            else:
+                found.said.append(f"not UTF-8, read as {_FALLBACK} (another with --encoding)")
+                return found
+        raise DataError(
+            f"{path} is not readable as text ({error}). Name its encoding (--encoding latin-1), or export it as UTF-8."
+        ) from error
+
+
+def _read(path: Path, reading: Reading) -> Content:
+    try:
         layout = _sniff(path, reading)
         for _ in range(_RESTARTS):
             try:
@@ -76,7 +109,9 @@ def read(path: Path, reading: Reading) -> Content:
             f"{path} has more than {_RESTARTS} columns that are text further down. Name the columns to take "
             "(--columns), or those to leave out (--drop)."
         )
-    except (UnicodeError, csv.Error, EOFError, OSError, zlib.error) as error:
+    except LookupError as error:
+        raise DataError(f"--encoding {reading.encoding} is not known ({error}). Use utf-8, cp1252, latin-1.") from None
+    except (csv.Error, EOFError, OSError, zlib.error) as error:
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             raise
         raise DataError(f"{path} is not readable as text ({error}). Export it again as UTF-8 CSV.") from error
@@ -84,15 +119,24 @@ def read(path: Path, reading: Reading) -> Content:
 
 def names(path: Path, reading: Reading) -> list[str]:
     """Read the column names alone."""
-    return [name for name in _sniff(path, reading).names if name]
+    try:
+        found = _sniff(path, reading)
+    except UnicodeError:
+        if reading.encoding is not None:
+            raise
+        found = _sniff(path, replace(reading, encoding=_FALLBACK))
+    return [name for name in found.names if name]
 
 
-def _open(path: Path) -> TextIO:
+def _open(path: Path, reading: Reading) -> TextIO:
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as file:
         mark = file.read(2)
     encoding = "utf-16" if mark in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"  # the first is Excel's "Unicode text"
-    return opener(path, "rt", encoding=encoding, newline="")  # type: ignore[return-value]
+    file: Any = opener(path, "rt", encoding=reading.encoding or encoding, newline="")
+    for _ in range(reading.skip):
+        file.readline(_LONGEST)
+    return file
 
 
 def _bounded(path: Path, file: TextIO) -> Iterator[str]:
@@ -108,7 +152,7 @@ def _bounded(path: Path, file: TextIO) -> Iterator[str]:
 def _sniff(path: Path, reading: Reading) -> _Layout:
     """Find separator, decimal sign and layout from the first lines."""
     usual = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
-    with _open(path) as file:
+    with _open(path, reading) as file:
         lines = list(islice(_bounded(path, file), _SAMPLE))
     if not lines:
         raise DataError(f"{path} is empty. A table has a header line of column names, then one line for each row.")
@@ -138,7 +182,7 @@ def _sniff(path: Path, reading: Reading) -> _Layout:
         elif name == reading.id:
             layout.text.add(j)
         else:
-            text = any(len(row) > j and _number(row[j], decimal) is None for row in rows)
+            text = any(len(row) > j and _number(row[j], decimal, reading) is None for row in rows)
             if not reading.takes(name):
                 (layout.text if reading.may_name_rows(name, j == 0 and text) else layout.skip).add(j)
             elif text or name in cells or (names_ids(name) and reading.id != NO_ID):
@@ -181,7 +225,8 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
     plain = len(taken) == width and decimal == "."
     values, places, size = array("d"), array("q"), 0
     said_words: set[int] = set()
-    for line, cells in _lines(path, layout):
+    censored = 0
+    for line, cells in _lines(path, layout, reading):
         places.append(line)
         for j, column in texts.items():
             column.append(cells[j])
@@ -191,9 +236,11 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
             values.extend(_numbers(picked, decimal))
         except ValueError:
             for j, cell in zip(taken, picked, strict=True):
-                number = _number(cell, decimal)
+                number = _number(cell, decimal, reading)
                 if number is None:
                     raise _Text(j) from None
+                if _CENSORED.match(cell):
+                    censored += 1
                 if cell.strip().lower() in WORDS:
                     said_words.add(j)
                 values.append(number)
@@ -208,6 +255,8 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
         said.append("decimal comma")
     if said_words:
         said.append(f"{len(said_words)} yes/no columns as 1/0")
+    if censored:
+        said.append(f"{censored:,} censored values: {_CENSORING[reading.censored or '']}")
     found = Content(X, [names[j] for j in taken], said=said, place=lambda i: f"line {places[i]}")
     found.decimal = decimal
     found.order = [name for j, name in enumerate(names) if not (j == 0 and layout.unnamed)]
@@ -219,13 +268,13 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
     return found
 
 
-def _lines(path: Path, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
+def _lines(path: Path, layout: _Layout, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each line below the header; refuse one that is longer or shorter."""
-    previous, begun = 1, False
-    with _open(path) as file:
+    previous, begun = 1 + reading.skip, False
+    with _open(path, reading) as file:
         reader = csv.reader(_bounded(path, file), delimiter=layout.sep, strict=True, skipinitialspace=layout.sep == " ")
         for cells in reader:
-            line, previous = previous, reader.line_num + 1
+            line, previous = previous, reader.line_num + 1 + reading.skip
             if not cells:
                 continue  # a blank line, often the last
             if not begun:
@@ -253,7 +302,7 @@ def _turned(cell: str) -> str:
     return cell.replace(",", ".")
 
 
-def _number(cell: str, decimal: str = ".") -> float | None:
+def _number(cell: str, decimal: str = ".", reading: Reading | None = None) -> float | None:
     """Read one cell: a number, a word for yes or no, NaN where it is empty; None when it is text."""
     word = cell.strip().lower()
     if word in _MISSING:
@@ -263,7 +312,28 @@ def _number(cell: str, decimal: str = ".") -> float | None:
     try:
         return None if "_" in cell else float(cell if decimal == "." else _turned(cell))
     except ValueError:
+        return _written_number(word, decimal, reading)
+
+
+def _written_number(word: str, decimal: str, reading: Reading | None) -> float | None:
+    """Read thousands separators where no other reading is possible or they were named, and censored values.
+
+    Examples
+    --------
+    >>> [_written_number(word, ",", Reading(censored="half")) for word in ("7.200,5", "<0,5", "7.200", "red")]
+    [7200.5, 0.25, None, None]
+    """
+    censored = None if reading is None else reading.censored
+    if (mark := _CENSORED.match(word)) and censored is not None:
+        limit = _number(word[mark.end() :], decimal, reading)
+        if limit is None or censored == "missing":
+            return None if limit is None else np.nan
+        return limit / 2 if censored == "half" and word[0] == "<" else limit
+    group = "." if decimal == "," else ","
+    named = reading is not None and reading.thousands == group
+    if not (_GROUPED if named else _SURELY_GROUPED)[group].fullmatch(word):
         return None
+    return float(word.replace(group, "").replace(",", "."))
 
 
 def numbers_of(cells: Sequence[str], decimal: str = ".") -> tuple[np.ndarray | None, int]:
