@@ -112,7 +112,7 @@ def test_alerts_are_on_figures_that_exist_and_each_is_tested(ran):
     assert used <= exported
     assert set(re.findall(r'alertname="(\w+)"', tested)) == set(alerts)
     if promtool := shutil.which("promtool"):
-        for kind, file in (("check", "fedfactor.rules.yml"), ("test", "fedfactor.rules.test.yml")):
+        for kind, file in (("check", "alert-rules.yml"), ("test", "alert-rules.test.yml")):
             command = [promtool, kind, "rules", file]
             done = subprocess.run(command, cwd=RULES, capture_output=True, text=True, timeout=120, check=False)
             assert done.returncode == 0, done.stdout + done.stderr

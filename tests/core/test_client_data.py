@@ -101,7 +101,7 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("a", "b", "words"),
         [
-            (frame("xy"), frame("xz"), "clash: 'y' is only known to 'a'"),
+            (frame("xy"), frame("xz"), "clash: 'y' is known only to 'a'"),
             (frame("xy"), np.ones((2, 2)), "'a' names its features but owner 'b' does not"),
             (np.ones((2, 2)), frame("xy"), "'b' names its features but owner 'a' does not"),
             (frame("xx"), frame("xx"), "'x' occurs more than once"),

@@ -352,13 +352,13 @@ class TestNames:
         assert check_features("b", ("z", "x", "y"), "a", ("x", "y", "z")) == [1, 2, 0]
 
     @pytest.mark.parametrize(
-        ("count", "says"), [(5, "'0', '1', '2', '3', '4' is only"), (6, "'4' and 1 more is only"), (8, "and 3 more")]
+        ("count", "says"), [(5, "'0', '1', '2', '3', '4' are known only"), (6, "'4' and 1 more are known only"), (8, "and 3 more")]
     )
     def test_that_one_side_lacks_are_listed(self, count, says):
         names = tuple(map(str, range(count)))
         with pytest.raises(DataError, match=says):
             check_features("b", (*names, "x"), "a", ("x",))
-        with pytest.raises(DataError, match=r"; .* is only known to 'b'"):
+        with pytest.raises(DataError, match=r"; .* are known only to 'b'"):
             check_features("b", (*names, "x"), "a", ("x", "y"))
 
 

@@ -112,7 +112,7 @@ def test_names_of_features(X):
     with pytest.raises(DataError, match="column name 'b' occurs more than once"):
         PooledNMF().fit(pandas.DataFrame(X, columns=list("abbdef")))
     frame = pandas.DataFrame(X, columns=list("abcdef"))
-    with pytest.raises(DataError, match="'a' is only known to 'one'"):
+    with pytest.raises(DataError, match="'a' is known only to 'one'"):
         PooledNMF().fit({"one": frame, "two": frame.rename(columns={"a": "g"})[list("gbcdef")]})
     with pytest.raises(DataError, match="Owner 'one' names its features but owner 'two' does not"):
         PooledNMF().fit({"one": frame, "two": X})

@@ -308,7 +308,7 @@ def test_negative_and_lacking_cells_have_a_row_and_a_column(tmp_path):
     path = write(tmp_path / "a.csv", "id,x,y\na,1,2\nb,3,-4\n")
     with pytest.raises(DataError, match=r"-4 in row 1 \(id 'b'\), column 'y'"):
         Federation({"n": read(path)}).prepare()
-    with pytest.raises(DataError, match="clash: 'z' is only known to 'a'; 'q', 'y' is only known to 'b'"):
+    with pytest.raises(DataError, match="clash: 'z' is known only to 'a'; 'q', 'y' are known only to 'b'"):
         Federation(
             {"a": pd.DataFrame({"x": [1.0], "z": [1.0]}), "b": pd.DataFrame({"x": [1.0], "q": [1.0], "y": [2.0]})}
         ).prepare()

@@ -273,7 +273,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
                 f"{name} is not released after a run with differential privacy, whose promise does not cover it. In a "
                 "simulation -model.score(X) computes it from the rows; run_.owners_only has what each owner may see."
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return object.__getattribute__(self, name)  # raises, with the cause that a descriptor gives
 
     def _factors(self, client: str | None) -> LocalFactors:
         known = self.run_.factors
