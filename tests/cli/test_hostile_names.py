@@ -80,7 +80,7 @@ def test_no_name_runs_in_a_browser(tmp_path):
     X = np.random.default_rng(0).gamma(0.5, 1.0, (60, 3)) @ np.random.default_rng(1).gamma(0.6, 1.0, (3, 12))
     run = {"algorithm": "PooledNMF", "settings": {}, "seed": 0, "rounds": 1, "status": MARKUP[3],
            "bytes_up": 1, "bytes_down": 1, "relative_error": 0.5, "seconds": 1.0,
-           "preprocess": {"steps": [MARKUP[4]], "weights": None}, "asked": {"missing_values": MARKUP[5]},
+           "preprocess": {"steps": [MARKUP[4]], "weights": None}, "asked": {"note": MARKUP[5]},
            "privacy": {"mode": MARKUP[6], "epsilon": "inf", "sees": {"server": MARKUP[7]}},
            "owners": {MARKUP[8]: {"rows": 60, "relative_error": 0.4}}}  # fmt: skip
     out = write_factors(

@@ -104,7 +104,7 @@ def test_alerts_are_on_figures_that_exist_and_each_is_tested(ran):
     exported = {name.partition("{")[0] for name in samples(server_metrics(place))}
     place.close()
     exported |= {name.partition("{")[0] for name in samples(party_metrics(trial.folder("north")))}
-    rules, tested = ((RULES / f"fedfactor.{kind}.yml").read_text() for kind in ("rules", "rules.test"))
+    rules, tested = ((RULES / f"alert-{kind}.yml").read_text() for kind in ("rules", "rules.test"))
     expressions = re.findall(r"expr: (.*?)\n +(?:for|labels):", rules, re.DOTALL)
     alerts = re.findall(r"alert: (\w+)", rules)
     assert len(expressions) == len(alerts) == 8

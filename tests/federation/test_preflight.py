@@ -80,7 +80,7 @@ def test_other_units_are_found_at_the_party_that_has_them(trial, tmp_path):
     factors = np.where(np.isin(np.arange(12), (0, 3)), 884.0, 1.0)
     np.savez(tmp_path / "south.npz", X=kept["X"] * factors, features=kept["features"])
     with pytest.raises(
-        DataError, match=r"in 2 of 2 columns.*'feature 0': nine tenths .* declared is 0.0 to 30.0 mmol/l; 'feature 3':"
+        DataError, match=r"in 2 of 2 columns.*'feature 0': nine tenths .* declared is 0 to 30 mmol/l; 'feature 3':"
     ):
         prepare_rows(tmp_path / "south.npz", terms, "south")
     with pytest.raises(TermsError, match="'hb', 'na' are not among the agreed columns"):
