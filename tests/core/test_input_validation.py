@@ -352,7 +352,8 @@ class TestNames:
         assert check_features("b", ("z", "x", "y"), "a", ("x", "y", "z")) == [1, 2, 0]
 
     @pytest.mark.parametrize(
-        ("count", "says"), [(5, "'0', '1', '2', '3', '4' are known only"), (6, "'4' and 1 more are known only"), (8, "and 3 more")]
+        ("count", "says"),
+        [(5, "'0', '1', '2', '3', '4' are known only"), (6, "'4' and 1 more are known only"), (8, "and 3 more")],
     )
     def test_that_one_side_lacks_are_listed(self, count, says):
         names = tuple(map(str, range(count)))
