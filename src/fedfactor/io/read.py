@@ -27,7 +27,7 @@ from fedfactor.io.long_tables import long_names, sorted_ids
 from fedfactor.io.preprocessing import DECLARED, Preprocess
 from fedfactor.io.tables import Table, finish_table
 
-__all__ = ["Table", "load_shard", "load_table", "open_blocks", "open_files", "owner_name", "owner_names", "read"]
+__all__ = ["load_shard", "load_table", "open_blocks", "open_files", "owner_name", "owner_names", "read"]
 
 _log = logging.getLogger("fedfactor.data")
 """Tells, at level INFO, what was taken for what: one line a table."""

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 _ORDER = ("survey", "step", "end")
 
+# What a party keeps of the protocol: secret, number of the seed, keys, server, down, start, open, total, tagged.
 State = dict[str, Any]
-"""What a party keeps of the protocol: secret, number of the seed, keys, server, down, start, open, total, tagged."""
 
 
 class VerifiedClient:
