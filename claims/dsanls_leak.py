@@ -14,7 +14,7 @@ from fedfactor.core.errors import SketchLeakError
 from fedfactor.core.grid import grid_federation
 from fedfactor.nmf.distributed.sketch_exposure import Exposure, effective_support, recover
 from fedfactor.nmf.distributed.sketches import draw_sketch, sketch_stream
-from fedfactor.testing.drive import drive
+from fedfactor.testing.plain_loop import drive
 from papers.dsanls.datasets import planted
 
 

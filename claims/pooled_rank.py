@@ -15,7 +15,7 @@ from fedfactor.core.pytree import leaves
 from fedfactor.datasets.synthetic import planted_nmf
 from fedfactor.evaluation.holdout import hold_out_all
 from fedfactor.io.partition import split_rows
-from fedfactor.testing.drive import drive
+from fedfactor.testing.plain_loop import drive
 
 RANK, SEEDS, ENOUGH = 6, 10, 8
 

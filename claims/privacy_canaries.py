@@ -22,7 +22,7 @@ import numpy as np
 import fedfactor
 from claims.client_weights import AllRows
 from fedfactor.algorithms import PooledNMF
-from fedfactor.audit.paired_runs import Worlds, bound_from_runs, canary_worlds, guess_worlds, numbers_in
+from fedfactor.audit.many_run_canaries import Worlds, bound_from_runs, canary_worlds, guess_worlds, numbers_in
 from fedfactor.cli.run_folder import Place
 from fedfactor.core.client_data import Federation
 from fedfactor.core.run import Run

@@ -12,9 +12,9 @@ from typing import Any, cast
 import numpy as np
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.random_streams import stream
 from fedfactor.datasets.loading import data_folder, load_dataset
 from fedfactor.evaluation.attribute_prediction import area_under_curve, predict_attribute
-from fedfactor.io.random_streams import stream
 from fedfactor.recommend.feddmf.network import probabilities
 from papers.feddmf.methods import train
 from papers.feddmf.split import Split

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from fedfactor.algorithms import FedDMF
+from fedfactor.core.random_streams import stream
 from fedfactor.core.run import Run
 from fedfactor.engines.run import run
-from fedfactor.io.random_streams import stream
 from fedfactor.recommend.feddmf.network import probabilities
 from papers.feddmf.split import Split
 

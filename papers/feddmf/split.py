@@ -10,8 +10,8 @@ from scipy import sparse
 
 from fedfactor.core.client_data import Federation
 from fedfactor.core.client_items import ItemShard
+from fedfactor.core.random_streams import stream
 from fedfactor.datasets.loading import load_dataset
-from fedfactor.io.random_streams import stream
 
 __all__ = ["Split", "movies", "split"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedfactor.audit.canaries import epsilon_lower_bound
+from fedfactor.audit.one_run_canaries import epsilon_lower_bound
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from fedfactor.algorithms import BooleanVotes
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.datasets.boolean_tiles import even_tiles
 from fedfactor.metrics import boolean_metrics
-from fedfactor.testing.flaky import Flaky
+from fedfactor.testing.unreliable_clients import Flaky
 
 
 def loss_of(run, owners):

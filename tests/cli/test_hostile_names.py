@@ -13,7 +13,7 @@ import pytest
 import fedfactor
 from claims import _flower as real
 from fedfactor.cli import app
-from fedfactor.cli.live import party_pages, server_pages
+from fedfactor.cli.live_page import party_pages, server_pages
 from fedfactor.cli.report import write_report
 from fedfactor.core.errors import DataError
 from fedfactor.federation.party import Member

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedfactor.cli import app
-from fedfactor.core.column_statistics import column_sums
+from fedfactor.core.column_scales import column_sums
 from fedfactor.core.pytree import tree_sum
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import read_components, read_private, read_row_ids

@@ -17,7 +17,7 @@ from fedfactor.nmf.distributed.secure_steps import row_length
 from fedfactor.privacy import Listener
 from fedfactor.recommend.fedsplit.messages import Means, Stats
 from fedfactor.testing.data import small_data
-from fedfactor.testing.drive import drive
+from fedfactor.testing.plain_loop import drive
 from tests.contract.test_algorithms import CONFIGS
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedfactor.privacy.PrivacyWarning", "ignore::UserWarning")

@@ -14,8 +14,8 @@ from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.testing import algorithm_checks, engine_checks
 from fedfactor.testing.checks_for_engines import check_engine_channel, check_engine_rejects
 from fedfactor.testing.data import variants
-from fedfactor.testing.drive import differences
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.plain_loop import differences
+from fedfactor.testing.probe_algorithm import Probe
 from tests.mpi.launcher import mpiexec, needs_mpi
 from tests.network.in_process import InProcessEngine
 

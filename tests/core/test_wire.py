@@ -23,7 +23,7 @@ from fedfactor.core.algorithm import Score
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.pytree import Array, leaves, record, telemetry, type_tag
 from fedfactor.core.wire import HEADER_LIMIT, Leaf, check_message, checksum, from_bytes, read_header, receive, to_bytes
-from fedfactor.testing.drive import differences
+from fedfactor.testing.plain_loop import differences
 
 
 @record

@@ -22,7 +22,7 @@ from fedfactor.core.errors import WorkerError
 from fedfactor.data import open_blocks
 from fedfactor.engines.dask.engine import DaskEngine
 from fedfactor.testing.checks_for_engines import engine_checks
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.probe_algorithm import Probe
 from tests.engines.every_algorithm import apart_from_local
 from tests.mpi.launcher import SRC
 

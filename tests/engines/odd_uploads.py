@@ -12,7 +12,7 @@ from fedfactor.core.algorithm import Scatter, Uplink
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.pytree import Array, record, tree_map
 from fedfactor.core.wire import Leaf
-from fedfactor.testing.probe import Ask, Probe, Total
+from fedfactor.testing.probe_algorithm import Ask, Probe, Total
 from tests.network.naughty_clients import BadStream
 
 

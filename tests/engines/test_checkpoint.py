@@ -18,7 +18,7 @@ from fedfactor.engines import checkpoint as module
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot
 from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.data import small_data, with_holes
-from fedfactor.testing.drive import differences
+from fedfactor.testing.plain_loop import differences
 
 ROUNDS = 6
 

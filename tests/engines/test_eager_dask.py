@@ -15,7 +15,7 @@ from fedfactor.engines.dask import worker
 from fedfactor.engines.dask.engine import DaskEngine
 from fedfactor.testing import engine_checks
 from fedfactor.testing.data import small_data
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.probe_algorithm import Probe
 from tests.engines import eager_dask
 from tests.engines.eager_dask import Client
 

@@ -25,7 +25,7 @@ from fedfactor.engines.round import Receiver
 from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.checks_for_engines import Recorder
 from fedfactor.testing.data import small_data, with_holes
-from fedfactor.testing.probe import Each, Total
+from fedfactor.testing.probe_algorithm import Each, Total
 
 NAMES = tuple(f"client {i:02d}" for i in range(10))
 

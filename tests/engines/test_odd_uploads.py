@@ -14,7 +14,7 @@ from fedfactor.engines.mpi import engine as mpi_engine
 from fedfactor.privacy.noise import Clip
 from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.probe_algorithm import Probe
 from tests.engines.odd_uploads import ODD, AwayStream, BadGrid, Forgetful, Odd, Tells, TooLarge
 from tests.engines.test_streams import OWNERS
 from tests.engines.thread_ranks import MPI, ThreadedMPI

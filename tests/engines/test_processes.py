@@ -23,7 +23,7 @@ from fedfactor.core.threads import thread_limit, usable_cores
 from fedfactor.engines.local.process_pool import ProcessPool
 from fedfactor.testing import Probe
 from fedfactor.testing.data import small_data
-from fedfactor.testing.drive import differences
+from fedfactor.testing.plain_loop import differences
 
 HERE = str(Path(__file__).parent.parent / "network")
 

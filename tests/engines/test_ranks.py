@@ -17,7 +17,7 @@ from fedfactor.engines.mpi.collectives import CollectiveError, Collectives
 from fedfactor.engines.mpi.engine import MPIEngine
 from fedfactor.testing import engine_checks
 from fedfactor.testing.data import small_data
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.probe_algorithm import Probe
 from tests.engines.thread_ranks import MPI, ThreadedMPI, on_ranks
 
 WAYS = {

@@ -27,7 +27,7 @@ from fedfactor.engines.local.process_pool import ProcessPool, shard_tree
 from fedfactor.engines.local.worker_process import algorithm_of, serve, shard_of
 from fedfactor.engines.round import Rounds
 from fedfactor.testing.data import small_data
-from fedfactor.testing.drive import differences
+from fedfactor.testing.plain_loop import differences
 
 
 class TestFrames:

@@ -18,7 +18,7 @@ from fedfactor.evaluation.holdout import hold_out_all
 from fedfactor.evaluation.rank_selection import recommend
 from fedfactor.io.partition import split_rows
 from fedfactor.selection import hold_out
-from fedfactor.testing.drive import drive
+from fedfactor.testing.plain_loop import drive
 from tests.command_line import CliRunner
 
 

@@ -14,7 +14,7 @@ from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.federation import certificates
 from fedfactor.federation.preflight import check_coordinator
-from fedfactor.federation.progress import run_words
+from fedfactor.federation.progress_lines import run_words
 from fedfactor.federation.trial import Trial
 from tests.command_line import CliRunner
 

@@ -11,15 +11,15 @@ import pytest
 
 from claims import _flower as real
 from fedfactor.cli import app
-from fedfactor.core.column_statistics import column_sums
+from fedfactor.core.column_scales import column_sums
 from fedfactor.core.errors import DataError
 from fedfactor.federation.party import Member
 from fedfactor.federation.terms import Terms, TermsError, features_hash
 from fedfactor.federation.trial import Trial
-from fedfactor.io.column_scaling import ScaleWarning, uneven
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.read import open_files
 from fedfactor.io.result_folder import read_components, read_private, read_row_ids
+from fedfactor.io.uneven_columns import ScaleWarning, uneven
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.core.column_statistics import column_sums, weighted
+from fedfactor.core.column_scales import column_sums, weighted
 from fedfactor.core.errors import DataError
 from fedfactor.core.pytree import tree_sum
 from fedfactor.federation.column_ranges import read_units

@@ -13,7 +13,7 @@ from fedfactor import LocalEngine
 from fedfactor.algorithms import DSANLS, FELB, FNMF, DistributedNMF, FedAvgNMF, PooledNMF, SynSSD
 from fedfactor.core.grid import grid_federation
 from fedfactor.engines.mpi.engine import MPIEngine
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.probe_algorithm import Probe
 
 rng = np.random.default_rng(0)
 X = rng.random((90, 4)) @ rng.random((4, 37)) + 0.01 * rng.random((90, 37))

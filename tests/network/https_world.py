@@ -10,9 +10,9 @@ from pathlib import Path
 from fedfactor.federation import certificates, keys
 from fedfactor.network.https import protocol
 from fedfactor.network.https.client import Wire
-from fedfactor.network.https.connections import listen
+from fedfactor.network.https.connection_limits import listen
 from fedfactor.network.https.identity import client_context, digest_of_pem, server_context
-from fedfactor.network.https.queues import PartyQueues
+from fedfactor.network.https.party_queues import PartyQueues
 from fedfactor.network.https.server import HttpsServer
 
 SERVED = "f" * 64

@@ -19,8 +19,9 @@ from fedfactor.core.wire import from_bytes
 from fedfactor.engines.local.worker_process import algorithm_of
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.client_storage import Agreement, ClientFolder
-from fedfactor.network.exchange import Arrival, WaitingRules
+from fedfactor.network.exchange import Arrival
 from fedfactor.network.server import Server
+from fedfactor.network.waiting_rules import WaitingRules
 from fedfactor.privacy.secure_aggregation.primitives import Identity
 
 TERMS = "f" * 64

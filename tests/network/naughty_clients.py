@@ -13,7 +13,7 @@ import numpy as np
 from fedfactor.algorithms import AsynSD
 from fedfactor.core.pytree import leaves, tree_map
 from fedfactor.core.threads import thread_limit
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.probe_algorithm import Probe
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ import pytest
 from fedfactor.core.pytree import Array, record
 from fedfactor.core.wire import Leaf
 from fedfactor.network.backoff import Backoff
-from fedfactor.network.exchange import Arrival, Exchange, NotEnough, Tally, WaitingRules
+from fedfactor.network.exchange import Arrival, Exchange, NotEnough, Tally
 from fedfactor.network.message_format import Head, read_head, seal
+from fedfactor.network.waiting_rules import WaitingRules
 
 
 @record

@@ -15,11 +15,11 @@ pytest.importorskip("httpx")
 from fedfactor import run
 from fedfactor.algorithms import PooledNMF
 from fedfactor.core.pytree import leaves
-from fedfactor.network.exchange import WaitingRules
 from fedfactor.network.https import protocol as wire
 from fedfactor.network.https.client import PartyClient, TurnedAway, served
-from fedfactor.network.https.queues import RunInterrupted
+from fedfactor.network.https.party_queues import RunInterrupted
 from fedfactor.network.server import Server
+from fedfactor.network.waiting_rules import WaitingRules
 from tests.network.https_world import SERVED, heads, world
 from tests.network.in_process import TERMS, Office
 

@@ -27,7 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from fedfactor.core.errors import DataError
 from fedfactor.federation import certificates
-from fedfactor.network.https import connections
+from fedfactor.network.https import connection_limits
 from fedfactor.network.https import protocol as wire
 from fedfactor.network.https.client import ForeignServer, TurnedAway, Wire, served
 from fedfactor.network.https.identity import certificate_request, digest, pinned_certificate, present
@@ -357,20 +357,20 @@ class TestConnections:
                 line.sendall(b"POST /fedfactor/1/exchange HTTP/1.1\r\nhost: ")
                 lines.append(line)
             time.sleep(0.3)
-            assert sum(is_open(line) for line in lines) <= connections.PER_KEY
+            assert sum(is_open(line) for line in lines) <= connection_limits.PER_KEY
             assert made.ask("south", headers=heads())[0] == 204
             time.sleep(2.0)
             assert not any(is_open(line) for line in lines)
 
     def test_strangers_that_say_nothing_make_room(self, here):
         lines = [socket.create_connection(("127.0.0.1", here.port)) for _ in range(150)]
-        time.sleep(connections.TURN + 0.2)
+        time.sleep(connection_limits.TURN + 0.2)
         deadline = time.monotonic() + 20
         found = here.ask("north", headers=heads())
         while found[0] != 204 and time.monotonic() < deadline:  # a party tries again, too
             found = here.ask("north", headers=heads())
         assert found[0] == 204
-        assert sum(is_open(line) for line in lines) <= connections.HANDSHAKES
+        assert sum(is_open(line) for line in lines) <= connection_limits.HANDSHAKES
         for line in lines:
             line.close()
 

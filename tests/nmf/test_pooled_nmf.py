@@ -19,7 +19,7 @@ from fedfactor.core.parameters import check_settings
 from fedfactor.evaluation.holdout import hold_out_all
 from fedfactor.evaluation.metrics.coherence import cosine_similarity, match_components
 from fedfactor.nmf.pooled.initialization import Components, WideSums
-from fedfactor.testing.drive import drive
+from fedfactor.testing.plain_loop import drive
 
 META = Meta(10, ("a", "b"), n_rows=40)
 

@@ -20,8 +20,8 @@ from fedfactor.privacy import Clip, Laplace, Ledger, describe
 from fedfactor.privacy.discrete_gaussian import discrete_laplace
 from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
-from fedfactor.testing.drive import apart
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.plain_loop import apart
+from fedfactor.testing.probe_algorithm import Probe
 from tests.network.in_process import InProcessEngine
 
 SITE = Site("north", Round(0, 0), 3, None)

@@ -18,7 +18,7 @@ from fedfactor.privacy import SecureSum
 from fedfactor.recommend.fedsplit.algorithm import FedSPLIT
 from fedfactor.recommend.fedsplit.joint_nmf import joint_factors
 from fedfactor.recommend.fedsplit.messages import Basis, Factors, JointSums, Level, Means, Stats
-from fedfactor.testing.drive import drive
+from fedfactor.testing.plain_loop import drive
 
 N_OWNERS = 12
 

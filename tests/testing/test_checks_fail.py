@@ -13,7 +13,7 @@ from fedfactor.algorithms import FedAvgNMF, GridNMF, PooledNMF
 from fedfactor.core.pytree import Array, public, record
 from fedfactor.core.wire import Leaf
 from fedfactor.testing import Flaky, Probe, algorithm_checks, check_algorithm, check_engine, engine_checks
-from fedfactor.testing.probe import Ask, Total
+from fedfactor.testing.probe_algorithm import Ask, Total
 
 
 @record

@@ -1,8 +1,5 @@
 from .aggregate_attacks import differencing_error as differencing_error
 from .aggregate_attacks import singleton_exposure as singleton_exposure
-from .canaries import epsilon_lower_bound as epsilon_lower_bound
-from .canaries import plant_canaries as plant_canaries
-from .canaries import score_canaries as score_canaries
 from .exposed_rows import row_exposure as row_exposure
 from .findings import Finding as Finding
 from .item_pairs import gram_from_weights as gram_from_weights
@@ -12,6 +9,9 @@ from .membership import membership_figures as membership_figures
 from .membership import residual_scores as residual_scores
 from .method_attacks import factor_inference as factor_inference
 from .method_attacks import sketch_recovery as sketch_recovery
+from .one_run_canaries import epsilon_lower_bound as epsilon_lower_bound
+from .one_run_canaries import plant_canaries as plant_canaries
+from .one_run_canaries import score_canaries as score_canaries
 from .ratings import rating_attack as rating_attack
 from .ratings import ratings_back as ratings_back
 from .reconstruction import binary_rows_in_span as binary_rows_in_span

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.exposed_rows import row_exposure
 from fedfactor.audit.findings import Finding
 from fedfactor.audit.item_pairs import pair_exposure
 from fedfactor.audit.item_vectors import item_vector_membership
 from fedfactor.audit.malicious_server import chosen_downloads, refusals_that_tell
+from fedfactor.audit.many_run_canaries import bound_from_runs, canary_worlds, guess_worlds
 from fedfactor.audit.membership import membership_figures, residual_scores
-from fedfactor.audit.paired_runs import bound_from_runs, canary_worlds, guess_worlds
+from fedfactor.audit.one_run_canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.ratings import rating_attack
 from fedfactor.audit.report import AuditReport
-from fedfactor.audit.upload_attacks import SERVER, dense, differencing, rows_from_sums, rows_from_uploads, singletons
+from fedfactor.audit.rows_from_uploads import SERVER, dense, differencing, rows_from_sums, rows_from_uploads, singletons
 from fedfactor.boolean.pooled.algorithm import PooledBMF
 from fedfactor.core.algorithm import Algorithm, Domain, Uplink
 from fedfactor.core.client_data import Federation, Shard

@@ -15,8 +15,8 @@ from fedfactor.cli.parameter_parsing import build, data_files
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading_options import reads
 from fedfactor.cli.shared_options import Device, Files, Quiet, Rank, Rounds, Set, Stored
-from fedfactor.io.column_scaling import warn_of_scales
 from fedfactor.io.file_content import Reading
+from fedfactor.io.uneven_columns import warn_of_scales
 
 Methods = Annotated[
     list[str] | None,

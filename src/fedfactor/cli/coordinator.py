@@ -46,11 +46,11 @@ def serve(
 
     Example: fedfactor serve federation.toml
     """
-    from fedfactor.cli.live import logs_as_json, server_pages, show_page, told
+    from fedfactor.cli.live_page import logs_as_json, server_pages, show_page, told
     from fedfactor.federation.coordinator import Coordinator
     from fedfactor.federation.logs import both
     from fedfactor.federation.party import stop_on_signals
-    from fedfactor.federation.progress import ServerWatch
+    from fedfactor.federation.progress_lines import ServerWatch
 
     stop = threading.Event()
     with polite(debug):
@@ -102,7 +102,7 @@ def start(
     Example: fedfactor start federation.toml --wait 600
     """
     from fedfactor.federation.coordinator import Coordinator, UnsureError
-    from fedfactor.federation.progress import run_words
+    from fedfactor.federation.progress_lines import run_words
 
     with polite(debug):
         place = Coordinator(file, folder)

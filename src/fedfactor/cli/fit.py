@@ -61,9 +61,9 @@ from fedfactor.cli.shared_options import (
     Where,
     Workers,
 )
-from fedfactor.io.column_scaling import PUBLIC_SCALES, warn_of_scales
 from fedfactor.io.file_content import Reading
 from fedfactor.io.preprocessing import Preprocess
+from fedfactor.io.uneven_columns import PUBLIC_SCALES, warn_of_scales
 from fedfactor.linalg.cuda.device_rows import check_device
 
 GAIN_CELLS = 300_000

@@ -21,9 +21,9 @@ from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import listed, printable
 from fedfactor.core.pytree import Array
-from fedfactor.io.column_scaling import outliers
 from fedfactor.io.file_content import Reading
 from fedfactor.io.tables import NotNumbers, is_date
+from fedfactor.io.uneven_columns import outliers
 
 _APART = 100.0  # columns whose scales differ by more than this are worth a word
 

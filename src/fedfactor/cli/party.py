@@ -210,7 +210,7 @@ def join(
 
     Example: fedfactor join federation.toml --data rows.csv --key north.key
     """
-    from fedfactor.cli.live import logs_as_json, party_pages, show_page
+    from fedfactor.cli.live_page import logs_as_json, party_pages, show_page
     from fedfactor.federation.party import Member, stop_on_signals
     from fedfactor.federation.setup import words
     from fedfactor.federation.shared_process import serve_together
@@ -267,7 +267,7 @@ def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: 
 
 def _lines_of(member: Member, *, alone: bool) -> Callable[[str], None]:
     """Say where lines about a party go: to its log, and to the screen, with its name where others are there."""
-    from fedfactor.cli.live import told
+    from fedfactor.cli.live_page import told
     from fedfactor.federation.logs import both
 
     return both(told if alone else lambda line: told(f"{member.name}: {line}"), member.folder / "events.log")

@@ -27,8 +27,8 @@ from fedfactor.cli.shared_options import (
     Seed,
     Set,
 )
-from fedfactor.io.column_scaling import warn_of_scales
 from fedfactor.io.file_content import Reading
+from fedfactor.io.uneven_columns import warn_of_scales
 
 Ranks = Annotated[str, typer.Option("--ranks", "-k", help="Candidates, such as 2-10 or 5,10,20.", show_default=False)]
 Share = Annotated[float, typer.Option(help="Share of each owner's cells that is hidden.")]

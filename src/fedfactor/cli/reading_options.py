@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from fedfactor.core.column_statistics import SCALES
+from fedfactor.core.column_scales import SCALES
 from fedfactor.core.missing_policies import missing_choices, parse_missing
 from fedfactor.io.file_content import Reading
 from fedfactor.io.formats import endings

@@ -14,7 +14,7 @@ from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.client_data import Federation
 from fedfactor.core.pytree import tree_sum
 from fedfactor.core.run import STATUS, Run
-from fedfactor.io.column_scaling import PUBLIC_SCALES, owner_sums, uneven
+from fedfactor.io.uneven_columns import PUBLIC_SCALES, owner_sums, uneven
 from fedfactor.privacy.report import describe
 
 REVEAL = "Uploads reached the server in the clear; without differential privacy, what is made of rows can reveal rows."

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedfactor.core.pytree import Array, Tree, public, record
+from fedfactor.core.random_streams import round_stream
 
 if TYPE_CHECKING:
     from fedfactor.core.client_data import Shard
@@ -97,16 +98,11 @@ class Round:
 
     def rng(self, name: str) -> np.random.Generator:
         """Stream of this party alone (the server's, when ``client`` is None)."""
-        return _stream(self.seed, "server" if self.client is None else f"client {self.client}", self.index, name)
+        return round_stream(self.seed, "server" if self.client is None else f"client {self.client}", self.index, name)
 
     def shared_rng(self, name: str) -> np.random.Generator:
         """Stream that is equal at all parties."""
-        return _stream(self.seed, "shared", self.index, name)
-
-
-def _stream(seed: int, party: str, index: int, name: str) -> np.random.Generator:
-    digest = hashlib.sha256(repr((int(seed), party, int(index), name)).encode()).digest()
-    return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+        return round_stream(self.seed, "shared", self.index, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.random_streams import stream
 from fedfactor.io.partition import split_evenly
-from fedfactor.io.random_streams import stream
 
 __all__ = ["Planted", "planted_boolean", "planted_nmf"]
 

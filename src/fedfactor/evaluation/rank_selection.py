@@ -18,7 +18,7 @@ from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.run import Run
 from fedfactor.engines.run import run
 from fedfactor.evaluation.holdout import hold_out_all
-from fedfactor.io.column_scaling import even_columns
+from fedfactor.io.uneven_columns import even_columns
 from fedfactor.linalg.cuda.device_rows import check_device
 from fedfactor.privacy.dp import refuse_repeats
 

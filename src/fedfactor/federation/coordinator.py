@@ -22,7 +22,7 @@ from fedfactor.federation import certificates, former_files
 from fedfactor.federation.connectivity import CERTIFY, SOON, moment
 from fedfactor.federation.keys import public_pem
 from fedfactor.federation.processes import ChildError, PassingError, need_federation
-from fedfactor.federation.progress import APART, is_locked
+from fedfactor.federation.progress_lines import APART, is_locked
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.server import ABANDON, ENDED

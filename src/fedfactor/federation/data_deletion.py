@@ -17,7 +17,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.hash_chain import Chain
 from fedfactor.federation.gain import KEPT_OUT
 from fedfactor.federation.party import ROW_IDS
-from fedfactor.federation.progress import is_locked
+from fedfactor.federation.progress_lines import is_locked
 from fedfactor.network.client import COLUMNS
 from fedfactor.network.client_storage import ClientFolder
 

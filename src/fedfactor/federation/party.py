@@ -28,7 +28,7 @@ from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.gain import KEPT_OUT, divide
 from fedfactor.federation.keys import identity_secret, line_of_private
 from fedfactor.federation.processes import ChildError, PassingError
-from fedfactor.federation.progress import PartyWatch
+from fedfactor.federation.progress_lines import PartyWatch
 from fedfactor.federation.row_loading import count_subjects, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.vouching import needed, registry, strangers

@@ -25,7 +25,7 @@ from fedfactor.federation.connectivity import SOON, clock_ahead, clock_words, ex
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.party import Member
-from fedfactor.federation.progress import away_words
+from fedfactor.federation.progress_lines import away_words
 from fedfactor.federation.results import from_anywhere, server_results
 from fedfactor.federation.row_loading import prepare_rows
 from fedfactor.federation.terms import Terms

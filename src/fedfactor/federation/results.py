@@ -21,7 +21,7 @@ from fedfactor.federation.connectivity import Connection, moment
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.data_deletion import has_left
 from fedfactor.federation.party import ROW_IDS
-from fedfactor.federation.progress import away_words, is_locked
+from fedfactor.federation.progress_lines import away_words, is_locked
 from fedfactor.federation.stability import MARK
 from fedfactor.federation.terms import Terms
 from fedfactor.io.preprocessing import Preprocess

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedfactor.core.client_data import Shard
-from fedfactor.core.column_statistics import column_sums
+from fedfactor.core.column_scales import column_sums
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_values, is_sparse
 from fedfactor.core.missing_policies import split_missing
@@ -18,9 +18,9 @@ from fedfactor.core.printable_text import listed
 from fedfactor.federation.column_ranges import strange_columns
 from fedfactor.federation.features import arrange, names_of
 from fedfactor.federation.terms import Terms
-from fedfactor.io.column_scaling import ScaleWarning, uneven
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
+from fedfactor.io.uneven_columns import ScaleWarning, uneven
 from fedfactor.privacy.subjects import keep_only, subject_rows
 
 

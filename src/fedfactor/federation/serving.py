@@ -19,8 +19,9 @@ from fedfactor.engines.checkpoint import environment
 from fedfactor.federation.processes import ChildError, PassingError
 from fedfactor.network.client_storage import Agreement
 from fedfactor.network.coordinator_journal import Journal
-from fedfactor.network.exchange import NotEnough, WaitingRules
+from fedfactor.network.exchange import NotEnough
 from fedfactor.network.server import ENDED, AbandonedError, Server
+from fedfactor.network.waiting_rules import WaitingRules
 
 if TYPE_CHECKING:
     from fedfactor.federation.coordinator import Coordinator
@@ -83,7 +84,7 @@ class Serving:
 
     def __init__(self, place: Coordinator, listen: str, authorities: tuple[Path, ...]) -> None:
         from fedfactor.network.https.identity import server_context
-        from fedfactor.network.https.queues import PartyQueues
+        from fedfactor.network.https.party_queues import PartyQueues
         from fedfactor.network.https.server import HttpsServer
 
         self._place, self._folder = place, place.folder
@@ -215,7 +216,7 @@ def where_to_listen(listen: str, public: tuple[str, int]) -> tuple[str, int]:
 
 
 def _open(host: str, port: int) -> list[socket.socket]:
-    from fedfactor.network.https.connections import listen
+    from fedfactor.network.https.connection_limits import listen
 
     try:
         return listen(host, port)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
-from fedfactor.core.column_statistics import needs_bins
+from fedfactor.core.column_scales import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
 from fedfactor.federation import certificates, keys, terms_writer, vouching

@@ -24,8 +24,8 @@ from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
 from fedfactor.io.preprocessing import DECLARED, Preprocess
 from fedfactor.network.client_storage import PUBLIC, Agreement
-from fedfactor.network.exchange import WaitingRules
 from fedfactor.network.secure_aggregation import LEAST, uploads
+from fedfactor.network.waiting_rules import WaitingRules
 from fedfactor.privacy.minimums import Minimums
 from fedfactor.privacy.modes import Protection
 

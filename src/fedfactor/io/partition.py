@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
-from fedfactor.io.random_streams import stream
+from fedfactor.core.random_streams import stream
 from fedfactor.linalg.products import zeros
 
 __all__ = ["by_class", "by_label_skew", "join_rows", "row_positions", "split_evenly", "split_rows"]

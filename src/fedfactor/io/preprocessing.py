@@ -12,7 +12,7 @@ import numpy as np
 
 from fedfactor.core.algorithm import Domain
 from fedfactor.core.client_data import Federation
-from fedfactor.core.column_statistics import SCALES, weighted
+from fedfactor.core.column_scales import SCALES, weighted
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_values, is_sparse
 from fedfactor.core.missing_policies import parse_missing

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.client_data import Federation, Shard
-from fedfactor.core.column_statistics import column_sums, needs_bins
+from fedfactor.core.column_scales import column_sums, needs_bins
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.grid import BlockShard, Bounds, even_bounds, grid_blocks
 from fedfactor.core.input_validation import check_features, is_sparse

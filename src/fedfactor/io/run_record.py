@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor import algorithms
 from fedfactor.core.atomic_files import read_json
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.core.missing_policies import parse_missing
-from fedfactor.core.parameters import former_names, settings_of_class
+from fedfactor.io.former_settings import with_present_names
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import FORMAT, read_run, shared_folder
 
@@ -101,24 +100,7 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
             f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
             "fit again."
         )
-    return _with_names_of_now(record)
-
-
-def _with_names_of_now(record: dict[str, Any]) -> dict[str, Any]:
-    """Give what version 0.1 called otherwise the name that it has now: a method, and settings of methods."""
-    # The non-negative model had this name, which now is another model's.
-    moved = record["algorithm"] == "PooledCF" and "start_scale" in record["settings"]
-    name = "PooledCNMF" if moved else record["algorithm"]
-    if name not in dir(algorithms):
-        return record  # whoever needs the method says so
-    settings = settings_of_class(getattr(algorithms, name))
-    old, former = former_names(settings), {each.name: each.declared.former_values for each in settings}
-    # What came during 0.1 with a default that is not what was done before.
-    found: dict[str, Any] = {"ridge": 0.0} if name == "PooledNMF" and record.get("format", 1) == 1 else {}
-    for key, value in record["settings"].items():
-        now: str = old[key] if key in old else key
-        found[now] = former.get(now, {}).get(value, value) if isinstance(value, str) else value
-    return {**record, "algorithm": name, "settings": found}
+    return with_present_names(record)
 
 
 def missing_of(record: dict[str, Any]) -> float | str | None:

@@ -27,7 +27,7 @@ from fedfactor.core.algorithm import LocalFactors, Round, Score
 from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.checksummed_files import read_checked, write_checked
 from fedfactor.core.client_data import Shard
-from fedfactor.core.column_statistics import ColumnSums, column_sums, needs_bins, weighted
+from fedfactor.core.column_scales import ColumnSums, column_sums, needs_bins, weighted
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.flattened_upload import Layout, Parcel, restore
 from fedfactor.core.pytree import Tree, leaves, to_numpy, tree_map

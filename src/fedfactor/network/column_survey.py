@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedfactor.core.algorithm import Meta
-from fedfactor.core.column_statistics import BINS, ColumnSums
+from fedfactor.core.column_scales import BINS, ColumnSums
 from fedfactor.core.pytree import Array, public, record
 from fedfactor.core.wire import Leaf, Spec
 

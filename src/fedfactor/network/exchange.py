@@ -11,13 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from fedfactor.core.errors import FedfactorError, ProtocolError
 from fedfactor.core.pytree import Tree
 from fedfactor.core.wire import Spec
 from fedfactor.network.backoff import Backoff
 from fedfactor.network.message_format import Head, Payload, most_bytes, read_head, seal, unseal
+from fedfactor.network.waiting_rules import WaitingRules
 
 
 class NotEnough(FedfactorError, RuntimeError):
@@ -34,38 +35,6 @@ class NotEnough(FedfactorError, RuntimeError):
         super().__init__(message)
         self.refusing = tuple(refusing)
         self.unavailable = tuple(unavailable)
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingRules:
-    """Who must take part, and how long the others wait.
-
-    Parameters
-    ----------
-    minimum : int
-        Clients that a round needs.
-    dropouts : {"continue", "wait"}
-        At the deadline: go on with those who answered, if they are enough; or never go on without everyone, because
-        the difference of two sums shows the upload of the one who left (always so with a secure sum).
-    deadline : float
-        Seconds a round waits for answers.
-    gather : float
-        Seconds to wait at the start until everyone is there.
-    resend : float
-        Seconds after which a client that is there but silent is asked again. One that came back is asked at once.
-    absent : float
-        With ``"continue"``: seconds that a round waits for a client that is known to be gone.
-    poll : float
-        Most seconds between two looks for messages.
-    """
-
-    minimum: int
-    dropouts: Literal["continue", "wait"] = "continue"
-    deadline: float = 600.0
-    gather: float = 600.0
-    resend: float = 60.0
-    absent: float = 60.0
-    poll: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.pytree import Tree, leaves, to_numpy, tree_map
-from fedfactor.core.wire import HEADER_LIMIT, Leaf, Spec, read_header, receive, to_bytes
+from fedfactor.core.pytree import Tree
+from fedfactor.core.wire import HEADER_LIMIT, Spec, read_header, receive, to_bytes
+from fedfactor.network.half_precision import halved, narrow, widen
 
 Kind = Literal["meet", "survey", "step", "end", "sum", "refusal"]
 Payload = Literal["exact", "float16"]
@@ -142,51 +141,10 @@ def unseal(data: bytes, head: Head, expected: Mapping[type, Spec], payload: Payl
         if head.scales:
             raise ProtocolError("A message came with scales, but exact payloads were agreed. It was rejected.")
         return receive(data, expected)
-    message = receive(data, {kind: _halved(spec) for kind, spec in expected.items()})
+    message = receive(data, {kind: halved(spec) for kind, spec in expected.items()})
     return widen(message, head.scales, expected[type(message)])
 
 
 def most_bytes(expected: Mapping[type, Spec]) -> int:
     """Count the most bytes that a right message can have."""
     return max(sum(leaf.nbytes for leaf in spec.values()) for spec in expected.values()) + HEADER_LIMIT
-
-
-def narrow(message: Tree) -> tuple[Tree, tuple[float, ...]]:
-    """Write arrays as float16, each divided by its largest magnitude; single numbers stay as they are."""
-    scales: list[float] = []
-
-    def half(leaf: Any) -> Any:
-        array = to_numpy(leaf)
-        if array.dtype.kind != "f" or array.ndim == 0:
-            return leaf
-        scale = float(np.abs(array).max(initial=0.0)) or 1.0
-        scales.append(scale)
-        return (array / scale).astype(np.float16)
-
-    return tree_map(half, message), tuple(scales)
-
-
-def widen(message: Tree, scales: tuple[float, ...], spec: Spec) -> Tree:
-    """Undo :func:`narrow`, up to the rounding to float16."""
-    paths = [path for path, leaf in leaves(message) if to_numpy(leaf).dtype == np.float16]
-    if len(paths) != len(scales):
-        raise ProtocolError(f"A message has {len(scales)} scales for {len(paths)} arrays. It was rejected.")
-    each = iter(zip(paths, scales, strict=True))
-
-    def full(leaf: Any) -> Any:
-        if to_numpy(leaf).dtype != np.float16:
-            return leaf
-        path, scale = next(each)
-        wide = leaf.astype(spec[path].dtype) * np.asarray(scale, spec[path].dtype)
-        if not np.isfinite(wide).all():
-            raise ProtocolError(f"The scale of {path} makes its values infinite. The message was rejected.")
-        return wide
-
-    return tree_map(full, message)
-
-
-def _halved(spec: Spec) -> Spec:
-    return {
-        path: Leaf("float16", leaf.shape, leaf.exact) if leaf.dtype.startswith("float") and leaf.shape else leaf
-        for path, leaf in spec.items()
-    }

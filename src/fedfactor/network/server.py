@@ -30,11 +30,12 @@ from fedfactor.engines.round import Rounds
 from fedfactor.network.asynchronous import Stream, last_step
 from fedfactor.network.client_storage import Agreement
 from fedfactor.network.column_survey import Ask, survey_messages
-from fedfactor.network.exchange import Exchange, NotEnough, Tally, Transport, WaitingRules
+from fedfactor.network.exchange import Exchange, NotEnough, Tally, Transport
 from fedfactor.network.message_format import Head, Kind
 from fedfactor.network.remote_clients import RemoteClients
 from fedfactor.network.secure_aggregation import Relay, one_message
 from fedfactor.network.verified_messages import Counts, counts_messages
+from fedfactor.network.waiting_rules import WaitingRules
 from fedfactor.privacy.secure_aggregation.phases import Begin
 
 SCORE: dict[type, Spec] = {

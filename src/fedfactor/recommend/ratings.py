@@ -11,8 +11,8 @@ from scipy import sparse
 
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
+from fedfactor.core.random_streams import stream
 from fedfactor.io.partition import split_evenly
-from fedfactor.io.random_streams import stream
 from fedfactor.recommend.rating_statistics import hold_out
 
 __all__ = [

@@ -5,8 +5,8 @@ from .checks_for_engines import check_engine as check_engine
 from .checks_for_engines import engine_checks as engine_checks
 from .checks_for_recommenders import check_recommender as check_recommender
 from .checks_for_recommenders import recommender_checks as recommender_checks
-from .flaky import Flaky as Flaky
-from .probe import Probe as Probe
+from .probe_algorithm import Probe as Probe
+from .unreliable_clients import Flaky as Flaky
 
 __all__ = [
     "Check",

@@ -18,7 +18,7 @@ from fedfactor.core.run import Run
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import federation_for, small_data
-from fedfactor.testing.drive import combine, differences, drive, freeze_down, open_all, traces
+from fedfactor.testing.plain_loop import combine, differences, drive, freeze_down, open_all, traces
 
 Data = Mapping[str, Any] | None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.method import Method, algorithm_of
-from fedfactor.testing import bits, messages, splits, trouble
+from fedfactor.testing import bits, checks_for_small_clients, messages, splits
 
 CHECKS: tuple[Callable[..., None], ...] = (
     bits.check_same_seed_same_bits,
@@ -26,11 +26,11 @@ CHECKS: tuple[Callable[..., None], ...] = (
     splits.check_client_order,
     splits.check_mapping_order,
     splits.check_streams_by_name,
-    trouble.check_empty_shard,
-    trouble.check_one_row,
-    trouble.check_all_zero,
-    trouble.check_drop_outs,
-    trouble.check_partial_participation,
+    checks_for_small_clients.check_empty_shard,
+    checks_for_small_clients.check_one_row,
+    checks_for_small_clients.check_all_zero,
+    checks_for_small_clients.check_drop_outs,
+    checks_for_small_clients.check_partial_participation,
 )
 
 

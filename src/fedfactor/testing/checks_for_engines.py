@@ -20,8 +20,8 @@ from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data, variants
-from fedfactor.testing.drive import apart, differences
-from fedfactor.testing.probe import Probe
+from fedfactor.testing.plain_loop import apart, differences
+from fedfactor.testing.probe_algorithm import Probe
 
 MakeEngine = Callable[[], Engine]
 

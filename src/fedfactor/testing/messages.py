@@ -13,7 +13,7 @@ from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import freeze, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
 from fedfactor.engines.capabilities import SupportsGroups, client_groups
-from fedfactor.testing.drive import Trace, combine, differences, traces
+from fedfactor.testing.plain_loop import Trace, combine, differences, traces
 
 Data = Mapping[str, Any] | None
 

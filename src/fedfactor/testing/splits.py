@@ -11,7 +11,7 @@ from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation
 from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import federation_for, partitions, small_data, with_holes
-from fedfactor.testing.drive import apart, differences, drive, traces
+from fedfactor.testing.plain_loop import apart, differences, drive, traces
 
 Data = Mapping[str, Any] | None
 

@@ -14,7 +14,7 @@ from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
 from fedfactor.core.grid import GridShard, grid_federation
 from fedfactor.nmf.distributed.sketch_exposure import Exposure, effective_support, recover
 from fedfactor.nmf.distributed.sketches import draw_sketch, sketch_stream
-from fedfactor.testing.drive import drive
+from fedfactor.testing.plain_loop import drive
 
 FLOOR = 0.0286
 

@@ -18,8 +18,8 @@ from fedfactor.core.grid import block_federation
 from fedfactor.core.pytree import leaves
 from fedfactor.nmf.distributed.distributed_nmf import one_step
 from fedfactor.privacy.noise import Clip
-from fedfactor.testing.drive import differences
-from fedfactor.testing.flaky import Flaky
+from fedfactor.testing.plain_loop import differences
+from fedfactor.testing.unreliable_clients import Flaky
 
 rng = np.random.default_rng(0)
 X = rng.random((31, 3)) @ rng.random((3, 22)) + 0.01 * rng.random((31, 22))

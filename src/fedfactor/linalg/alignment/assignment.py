@@ -12,16 +12,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import linear_sum_assignment
-from scipy.special import ndtri
 
+from fedfactor.linalg.alignment.significance import Correction, correlations, significant
 from fedfactor.linalg.alignment.sinkhorn import transport
 from fedfactor.linalg.products import as_like
 
 __all__ = [
     "METHODS",
-    "Correction",
     "align_rows",
-    "correlations",
     "is_partial",
     "permutation",
     "plan",
@@ -32,7 +30,6 @@ __all__ = [
 
 Array = Any
 Method = Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"]
-Correction = Literal["bonferroni", "none"]
 
 METHODS = get_args(Method)
 """Ways to align: assignment, assignment of significantly correlated rows only, soft forms, nearest rows, mixtures."""
@@ -129,7 +126,7 @@ def plan(
         P = _share(to_host(squared_distances(V, reference)), epsilon, iterations)
     elif method in ("lap_rho", "sinkhorn_rho"):
         rho = to_host(correlations(V, reference))
-        allowed = _significant(rho, int(V.shape[1]), alpha, correction)
+        allowed = significant(rho, int(V.shape[1]), alpha, correction)
         P = _assign_some(rho, allowed) if method == "lap_rho" else _share_some(rho, allowed, epsilon, iterations)
     elif method == "simplex":
         P = _mixtures(to_host(V), to_host(reference))
@@ -230,7 +227,7 @@ def unaligned_groups(
     rows = np.stack([to_host(Vs[c][j]) for c, j in alone])
     owner = np.array([c for c, _ in alone])
     # The test of `plan` divides alpha by the k² pairs of two factors; here all rows of all factors meet.
-    alike = _significant(correlations(rows, rows), rows.shape[1], alpha, correction)
+    alike = significant(correlations(rows, rows), rows.shape[1], alpha, correction)
     groups = []
     left = np.ones(len(alone), bool)
     while left.any():
@@ -259,40 +256,6 @@ def squared_distances(V: Array, reference: Array) -> Array:
     xp = array_namespace(V, reference)
     ours, theirs = xp.sum(reference * reference, axis=1), xp.sum(V * V, axis=1)
     return xp.clip(ours[:, None] + theirs[None, :] - 2 * (reference @ V.T), 0, None)
-
-
-def correlations(V: Array, reference: Array) -> Array:
-    """Return the correlation of ``reference_i`` and ``V_j`` over columns, shape (k, l); 0 for constant rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> correlations(np.array([[1.0, 2.0], [3.0, 3.0]]), np.array([[0.0, 5.0]])).round(6)
-    array([[1., 0.]])
-    """
-    xp = array_namespace(V, reference)
-    return xp.clip(_standard(reference, xp) @ _standard(V, xp).T, -1, 1)
-
-
-def _standard(V: Array, xp: Any) -> Array:
-    centred = V - xp.mean(V, axis=1, keepdims=True)
-    norms = xp.sqrt(xp.sum(centred * centred, axis=1, keepdims=True))
-    # What is left of a constant row after centring is rounding; its direction means nothing.
-    size = xp.sqrt(xp.sum(V * V, axis=1, keepdims=True))
-    varies = norms > 8 * xp.finfo(V.dtype).eps * size
-    return xp.where(varies, centred / xp.where(varies, norms, xp.ones_like(norms)), xp.zeros_like(centred))
-
-
-def _significant(rho: np.ndarray, m: int, alpha: float, correction: Correction) -> np.ndarray:
-    """Test each correlation for being positive (Fisher's z, one-sided)."""
-    if m < 4:
-        raise ValueError(f"A correlation over {m} columns cannot be tested: at least 4 are needed. Use method='lap'.")
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha={alpha} must lie strictly between 0 and 1: it is the level of a test.")
-    z = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12)) * np.sqrt(m - 3)
-    if correction not in get_args(Correction):
-        raise ValueError(f"correction={correction!r} is not known. Use 'bonferroni' or 'none'.")
-    return z > -ndtri(alpha / rho.size if correction == "bonferroni" else alpha)
 
 
 def _assign(cost: np.ndarray) -> np.ndarray:

@@ -20,8 +20,8 @@ from typing import Any
 from aiohttp import web
 
 from fedfactor.network.https import protocol as wire
-from fedfactor.network.https.connections import Connections, key_of
-from fedfactor.network.https.queues import PartyQueue, PartyQueues
+from fedfactor.network.https.connection_limits import Connections, key_of
+from fedfactor.network.https.party_queues import PartyQueue, PartyQueues
 
 logger = logging.getLogger("fedfactor")
 

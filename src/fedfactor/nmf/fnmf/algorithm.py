@@ -15,9 +15,10 @@ from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, setting
 from fedfactor.core.pytree import Array
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.linalg.alignment.assignment import Correction, Method, is_partial, permutation, plan
+from fedfactor.linalg.alignment.assignment import Method, is_partial, permutation, plan
 from fedfactor.linalg.alignment.barycenter import Barycenter, barycenter, mean_start_barycenter
 from fedfactor.linalg.alignment.drift import agreement, mean_similarity
+from fedfactor.linalg.alignment.significance import Correction
 from fedfactor.linalg.factors import RowNorm, fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
 from fedfactor.linalg.products import as_like, squared_norm, total
 from fedfactor.nmf.fnmf.messages import Aligned, Local, Middle, Own, Server, lonely

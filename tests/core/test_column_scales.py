@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.core import column_statistics as module
-from fedfactor.core.column_statistics import BINS, column_sums, needs_bins, weighted
+from fedfactor.core import column_scales as module
+from fedfactor.core.column_scales import BINS, column_sums, needs_bins, weighted
 from fedfactor.core.pytree import tree_sum
 
 X = np.array([[1.0, 0.0, -2.0, 8.0], [3.0, 0.0, 0.0, 0.25], [0.0, 0.0, 1.0, 8.0]])

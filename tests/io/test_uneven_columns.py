@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedfactor.core.client_data import Federation, Shard
-from fedfactor.core.column_statistics import column_sums
-from fedfactor.io.column_scaling import different_units, warn_of_scales
+from fedfactor.core.column_scales import column_sums
+from fedfactor.io.uneven_columns import different_units, warn_of_scales
 
 
 def said(here, there):

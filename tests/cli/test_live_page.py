@@ -20,12 +20,12 @@ import pytest
 pytest.importorskip("cryptography")
 
 from claims import _flower as real
-from fedfactor.cli.live import party_pages, serve_pages, server_pages, told
+from fedfactor.cli.live_page import party_pages, serve_pages, server_pages, told
 from fedfactor.federation import terms_writer
 from fedfactor.federation.coordinator import PRESENCE, SERVING, Coordinator
 from fedfactor.federation.logs import JSON, Event, LogFile, both
 from fedfactor.federation.party import Member
-from fedfactor.federation.progress import PartyWatch, ServerWatch
+from fedfactor.federation.progress_lines import PartyWatch, ServerWatch
 from fedfactor.federation.results import server_status
 from fedfactor.federation.trial import Trial
 from fedfactor.network.client import RemoteClient

@@ -1,10 +1,12 @@
-"""Random streams of the data room, each with a tag of its own."""
+"""Random streams: of a round, keyed by seed, party, round and name; of generated data, keyed by tag and seed."""
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
-__all__ = ["stream"]
+__all__ = ["round_stream", "stream"]
 
 
 def stream(tag: str, seed: int) -> np.random.Generator:
@@ -27,8 +29,14 @@ def stream(tag: str, seed: int) -> np.random.Generator:
 
     Examples
     --------
-    >>> from fedfactor.io.random_streams import stream
+    >>> from fedfactor.core.random_streams import stream
     >>> bool(stream("rows", 0).random() == stream("columns", 0).random())
     False
     """
     return np.random.default_rng([int.from_bytes(f"fedfactor.data/{tag}".encode(), "big"), seed])
+
+
+def round_stream(seed: int, party: str, index: int, name: str) -> np.random.Generator:
+    """Start the stream of one party (or of ``"shared"``) for one purpose in one round of a run."""
+    digest = hashlib.sha256(repr((int(seed), party, int(index), name)).encode()).digest()
+    return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))

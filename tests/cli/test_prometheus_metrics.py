@@ -17,8 +17,8 @@ pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")
 
 import fedfactor
-from fedfactor.cli.live import party_pages, serve_pages, server_pages
-from fedfactor.cli.metrics import party_metrics, server_metrics
+from fedfactor.cli.live_page import party_pages, serve_pages, server_pages
+from fedfactor.cli.prometheus_metrics import party_metrics, server_metrics
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.federation.coordinator import PRESENCE, READY
 from fedfactor.network.client import RemoteClient

@@ -25,7 +25,7 @@ from typing import Any
 import typer
 
 from fedfactor.cli.console import size
-from fedfactor.cli.metrics import party_metrics, server_metrics
+from fedfactor.cli.prometheus_metrics import party_metrics, server_metrics
 from fedfactor.core.printable_text import printable
 from fedfactor.federation import certificates
 from fedfactor.federation.connectivity import moment
@@ -161,7 +161,7 @@ def _handler(pages: Pages, token: str, here: bool) -> type[BaseHTTPRequestHandle
 
 
 def _fill(title: str, lede: str, sections: Iterable[tuple[str, str]]) -> str:
-    template = Template((resources.files("fedfactor.cli") / "live.html").read_text(encoding="utf-8"))
+    template = Template((resources.files("fedfactor.cli") / "live_page.html").read_text(encoding="utf-8"))
     body = "\n".join(f"<section><h2>{escape(head)}</h2>{text}</section>" for head, text in sections if text)
     return template.substitute(title=_text(title), lede=lede, body=body, now=moment(time.time()))
 

@@ -12,8 +12,8 @@ from fedfactor.core.pytree import freeze, leaves, tree_sum
 from fedfactor.core.wire import check_message
 from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import empty_shard, federation_for, small_data
-from fedfactor.testing.drive import Trace, combine, drive, freeze_down, read_only
-from fedfactor.testing.flaky import Flaky
+from fedfactor.testing.plain_loop import Trace, combine, drive, freeze_down, read_only
+from fedfactor.testing.unreliable_clients import Flaky
 
 Data = Mapping[str, Any] | None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.client_data import Federation
-from fedfactor.core.column_statistics import column_sums
+from fedfactor.core.column_scales import column_sums
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import tree_sum
 
