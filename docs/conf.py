@@ -18,6 +18,7 @@ copyright = author
 extensions = [
     "sphinx.ext.autodoc",
     "mathml",  # in _ext
+    "redirects",  # in _ext
     "numpydoc",
     "myst_parser",
     "sphinx_copybutton",

@@ -1,7 +1,7 @@
-"""Draws ``docs/ideas/speed.svg``, and writes the table under it in ``speed.md``, from stored results.
+"""Draws ``docs/explanation/speed.svg``, and writes the table under it in ``speed.md``, from stored results.
 
 ``make bench`` measures; ``python docs/_ext/speed.py benchmarks/out/bench.json`` stores what the page shows of it in
-``docs/ideas/speed.json`` and draws; without a file it draws what is stored. A test compares the table.
+``docs/explanation/speed.json`` and draws; without a file it draws what is stored. A test compares the table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1] / "ideas"
+HERE = Path(__file__).resolve().parents[1] / "explanation"
 PAGE, STORED, PICTURE = HERE / "speed.md", HERE / "speed.json", HERE / "speed.svg"
 BEGIN, END = "<!-- written by docs/_ext/speed.py -->", "<!-- until here -->"
 DARK, WARM, GREY = "#1f5fa8", "#c4521a", "#888888"

@@ -94,10 +94,17 @@ def types(words: list[str]) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        "README.md", "docs/start.md", "docs/howto/hospital_csvs.md", "docs/howto/ratings.md", "docs/howto/topics.md",
-        "docs/howto/yes_no.md", "docs/howto/rank.md", "docs/howto/go_on.md", "docs/howto/single_cells.md",
+        "README.md",
+        "docs/tutorials/first_fit.md",
+        "docs/tutorials/hospital_csvs.md",
+        "docs/howto/ratings.md",
+        "docs/howto/topics.md",
+        "docs/howto/binary_data.md",
+        "docs/howto/number_of_components.md",
+        "docs/howto/incremental_fitting.md",
+        "docs/howto/single_cells.md",
     ],
-)  # fmt: skip
+)
 def test_commands_run_as_they_stand(folder, page):
     if "single_cells" in page:
         cells_of(folder)

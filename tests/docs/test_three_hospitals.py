@@ -20,7 +20,7 @@ from fedfactor.federation import processes as children
 from fedfactor.federation.setup import invent
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "three_hospitals.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "federation_of_three_hospitals.md"
 STAYS = ("serve", "join")
 PATIENCE = 600.0
 

@@ -90,7 +90,7 @@ def test_a_coordinator_with_one_party_reads_rows_without_noise(tmp_path):
             state, down = replica.step(state, relay.false, index)
     right = [row for row in found if (BINARY == np.frombuffer(row)).all(axis=1).any()]
     assert len(found) == len(right)
-    assert len(right) >= 8  # documented in what_each_party_learns.md
+    assert len(right) >= 8  # documented in threat_model.md
 
 
 def test_one_lying_party_steers_V_and_reads_rows_of_the_others_without_noise(tmp_path):
@@ -115,5 +115,5 @@ def test_one_lying_party_steers_V_and_reads_rows_of_the_others_without_noise(tmp
         state, down = replica.step(state, total, index)
     others = BINARY[:240]
     right = [row for row in found if (others == np.frombuffer(row)).all(axis=1).any()]
-    assert len(right) >= 5  # documented in what_each_party_learns.md
+    assert len(right) >= 5  # documented in threat_model.md
     assert len(right) >= 0.9 * len(found)

@@ -156,7 +156,7 @@ def main() -> int:
                 run(python, *pip, "--constraint", ROOT / "constraints.txt", what, env=environment, cwd=folder)
                 if name in (NONE, "report"):
                     use_commands(home, folder, environment)
-                if name == "federation":  # the first command of docs/howto/three_hospitals.md
+                if name == "federation":  # the first command of docs/tutorials/federation_of_three_hospitals.md
                     run(home / "bin" / "fedfactor", "federation", "try", "trial", env=environment, cwd=folder)
                 run(python, "-W", "ignore", "-c", PROGRAMS[name], env=environment, cwd=folder)
                 print(f"{source.suffix.lstrip('.')} with {'no extra' if name == NONE else name}: works", flush=True)
