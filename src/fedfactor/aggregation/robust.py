@@ -95,7 +95,8 @@ class RobustSum:
     """Keeps all uploads of a round, then combines them."""
 
     def __init__(self, settings: Robust, at: Round, down: Tree, layout: Layout) -> None:
-        self._settings, self._at = settings, at
+        self._settings = settings
+        self._at = at
         self._anchors = _anchors(down, layout) if settings.align else []
         self.present: list[str] = []
         self.bytes_up = 0
@@ -124,7 +125,8 @@ class RobustSum:
 def _anchors(down: Tree, layout: Layout) -> list[tuple[int, int, np.ndarray]]:
     """Find leaves of the upload that a factor of the same name and shape was sent down for."""
     sent = {path: to_numpy(leaf) for path, leaf in leaves(down)} if not hasattr(down, "items") else {}
-    found, position = [], 0
+    found = []
+    position = 0
     shapes: dict[str, Any] = {path: np.shape(leaf) for path, leaf in leaves(layout.like)}
     for path in layout.private:
         size = int(np.prod(shapes[path], dtype=np.int64))

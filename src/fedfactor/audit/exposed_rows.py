@@ -36,7 +36,8 @@ def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation)
         zero that speak of one single row.
     """
     sets: set[bytes] = set()
-    counts, single = 0, 0
+    counts = 0
+    single = 0
     for _, up, down in rounds:
         parts = [down.candidates] if isinstance(down, AskGains) else []
         parts += [down.V] if isinstance(down, AskVotes) else []
@@ -44,13 +45,16 @@ def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation)
         for part in parts:
             sets.update(row.tobytes() for row in np.asarray(part, np.uint8).reshape(-1, part.shape[-1]))
         if isinstance(up, Together):
-            counts, single = counts + int((up.together > 0).sum()), single + int((up.together == 1).sum())
+            counts = counts + int((up.together > 0).sum())
+            single = single + int((up.together == 1).sum())
     parts = [observed(federation.shard(name).X, federation.shard(name).mask) for name in federation.names]
     X = scipy.sparse.csr_array(scipy.sparse.vstack(parts))
     X = scipy.sparse.csr_array(((X.data != 0).astype(np.int32), X.indices, X.indptr), shape=X.shape)
     X.eliminate_zeros()
     long = np.flatnonzero(np.diff(X.indptr) >= 2)
-    alone, met, published = 0, 0, 0
+    alone = 0
+    met = 0
+    published = 0
     for row in long:
         cells = X[[row]].toarray().ravel()
         if int((X @ cells == cells.sum()).sum()) > 1:  # others have these columns too
@@ -68,8 +72,14 @@ def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation)
         "counts_of_one": single / max(1, counts),
     }
     return Finding(
-        "rows among the candidates", "any owner, who receives them", "no single row is published",
-        "REFUTED" if published else "consistent" if alone and sets else "not examined", figures,
-        "min_rows=3 keeps columns and components of fewer rows back." if published
-        else "" if alone and sets else "There was no row that another row does not contain, or nothing was received.",
-    )  # fmt: skip
+        "rows among the candidates",
+        "any owner, who receives them",
+        "no single row is published",
+        "REFUTED" if published else "consistent" if alone and sets else "not examined",
+        figures,
+        "min_rows=3 keeps columns and components of fewer rows back."
+        if published
+        else ""
+        if alone and sets
+        else "There was no row that another row does not contain, or nothing was received.",
+    )

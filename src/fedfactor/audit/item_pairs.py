@@ -31,16 +31,19 @@ def gram_from_weights(B: np.ndarray) -> np.ndarray:
     # P_ij = M_ij p_j = M_ji p_i: neighbouring columns tell each other's scale, from the largest entries on.
     size = np.minimum(np.abs(M), np.abs(M).T)
     np.fill_diagonal(size, 0)
-    p, known = np.full(len(B), np.nan), np.zeros(len(B), bool)
+    p = np.full(len(B), np.nan)
+    known = np.zeros(len(B), bool)
     start = int(size.sum(axis=0).argmax())
-    p[start], known[start] = 1.0, True
+    p[start] = 1.0
+    known[start] = True
     while not known.all():
         reach = np.where(known[:, None] & ~known[None, :], size, 0)
         i, j = np.unravel_index(int(reach.argmax()), reach.shape)
         if reach[i, j] == 0:
             p[~known] = 1.0
             break
-        p[j], known[j] = p[i] * M[j, i] / M[i, j], True
+        p[j] = p[i] * M[j, i] / M[i, j]
+        known[j] = True
     return np.linalg.inv(M * p)
 
 
@@ -74,7 +77,8 @@ def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None
         "pairs_of_one_user": int(once.sum()),
         "share_of_touched_pairs": float(once.sum() / max(1, (upper & (pairs > 0)).sum())),
     }
-    attack, attacker = "pairs of items that one user touched", "whoever receives the weights"
+    attack = "pairs of items that one user touched"
+    attacker = "whoever receives the weights"
     claim = "no single user's pair of items is shown"
     if not once.any() or not never.any():
         note = "There are no pairs of items that one user touched, or none that nobody did, to tell apart."

@@ -82,7 +82,8 @@ def item_vector_membership(
     client = federation.names[0] if client is None else client
     shard = federation.shard(client)
     order = np.random.default_rng([seed, 71]).permutation(shard.n_rows)
-    inside, outside = np.sort(order[: (len(order) + 1) // 2]), np.sort(order[(len(order) + 1) // 2 :])
+    inside = np.sort(order[: (len(order) + 1) // 2])
+    outside = np.sort(order[(len(order) + 1) // 2 :])
     shards = {name: federation.shard(name) for name in federation.names}
     shards[client] = replace(shard, X=shard.X[inside], holdout=None)
     result = run(algorithm, Federation(shards), seed=seed)

@@ -56,7 +56,8 @@ def chosen_downloads(algorithm: Algorithm, federation: Federation, heard: Listen
     heard : Listener
         What an honest server sent in a run: signs that occur there are no lie.
     """
-    attack, claim = "downloads that no honest server sends", "a party works on no V that chooses which rows speak"
+    attack = "downloads that no honest server sends"
+    claim = "a party works on no V that chooses which rows speak"
     meta = federation.prepare(algorithm.domain)
     expected = algorithm.messages(meta)
     taken = dict.fromkeys(LIES, 0)
@@ -69,8 +70,9 @@ def chosen_downloads(algorithm: Algorithm, federation: Federation, heard: Listen
             for lie, told in LIES.items():
                 if signed and lie in ("negative", "one_column"):
                     continue
-                forged = tree_map(lambda x, y, told=told, leaf=leaf: told(to_numpy(x)) if x is leaf else y, downs[0],
-                                  downs[0])  # fmt: skip
+                forged = tree_map(
+                    lambda x, y, told=told, leaf=leaf: told(to_numpy(x)) if x is leaf else y, downs[0], downs[0]
+                )
                 offered[lie] += 1
                 taken[lie] += int(not _refused(algorithm, forged, meta, expected))
     figures = {"offered": sum(offered.values()), **{f"taken_{lie}": count for lie, count in taken.items()}}
@@ -97,7 +99,8 @@ def refusals_that_tell(algorithm: Algorithm, federation: Federation, heard: List
     attack = "answers or refusals that depend on rows"
     claim = "a party's answer is the promised message, whatever its rows hold"
     name = federation.names[0]
-    meta, shard = federation.prepare(algorithm.domain), federation.shard(name)
+    meta = federation.prepare(algorithm.domain)
+    shard = federation.shard(name)
     sizes = (0.0, 1.0) if algorithm.domain == Domain.BINARY else (0.0, 1.0, 1e-12, 1e12)
     silent: dict[float, str] = {}
     log = logging.getLogger("fedfactor")

@@ -151,7 +151,9 @@ def guess_worlds(
     data = [Federation(worlds.of(there)[0]) for there in (False, True)]
     plans = [make_plan(worlds.of(there)[1], algorithm, data[there], rounds, simulation=True) for there in (False, True)]
     included = np.arange(LEARN + runs) % 2 == 1
-    scores, seen, moved = np.zeros(included.size), [], 0.0
+    scores = np.zeros(included.size)
+    seen = []
+    moved = 0.0
     for number, there in enumerate(included.tolist()):
         heard = Listener()
         result = run(algorithm, data[there], rounds=rounds, seed=seed, privacy=(heard, worlds.of(there)[1]))
@@ -176,7 +178,8 @@ def _telling(seen: list[Mapping[str, float]], included: np.ndarray) -> str:
     """Find a published number that differs between the worlds in every run, and not within them."""
     for place in sorted(set.intersection(*(set(numbers) for numbers in seen))):
         values = np.array([numbers[place] for numbers in seen])
-        inside, outside = set(values[included]), set(values[~included])
+        inside = set(values[included])
+        outside = set(values[~included])
         if len(inside) == len(outside) == 1 and inside != outside:
             return place
     return ""
@@ -188,13 +191,15 @@ def _allowed(plan: Plan) -> float:
 
 def _replayed(plan: Plan, heard: Listener, seed: int) -> list[np.ndarray]:
     """Sum what all owners of one world would have sent along these downloads, bounded but without noise."""
-    algorithm, federation = plan.algorithm, plan.federation
+    algorithm = plan.algorithm
+    federation = plan.federation
     meta = federation.prepare(algorithm.domain)
     bounds = [link for link in plan.channel.links if link.place == 1]
     states = {name: client.begin(algorithm, federation.shard(name), meta, seed, name) for name in federation.names}
     found = []
     for at, _, down in heard.rounds:
-        neutral, total = plan.channel.sender.neutral(down), Parcel(np.zeros(0), ())
+        neutral = plan.channel.sender.neutral(down)
+        total = Parcel(np.zeros(0), ())
         for name in federation.names:
             here = replace(at, client=name, participants=meta.clients)
             states[name], up = client.step(
@@ -246,9 +251,12 @@ def bound_from_runs(scores: np.ndarray, included: np.ndarray, delta: float, leve
     0.0
     """
     guessed = scores > 0.5
-    outside, inside = int((~included).sum()), int(included.sum())
-    alarms, misses = int(guessed[~included].sum()), int((~guessed[included]).sum())
-    alpha, beta_ = _most(alarms, outside, level), _most(misses, inside, level)
+    outside = int((~included).sum())
+    inside = int(included.sum())
+    alarms = int(guessed[~included].sum())
+    misses = int((~guessed[included]).sum())
+    alpha = _most(alarms, outside, level)
+    beta_ = _most(misses, inside, level)
     pairs = ((alpha, beta_), (beta_, alpha))
     plain = max(math.log(max((1 - delta - b) / a, 1.0)) if b < 1 - delta else 0.0 for a, b in pairs)
     mu = max(0.0, float(ndtri(1 - alpha) - ndtri(beta_)))

@@ -40,10 +40,12 @@ def membership_figures(members: np.ndarray, others: np.ndarray, level: float = 0
     >>> figures["auc"] > 0.7
     True
     """
-    a, b = members.size, others.size
+    a = members.size
+    b = others.size
     ranks = rankdata(np.concatenate([members, others]))
     auc = float((ranks[:a].sum() - a * (a + 1) / 2) / (a * b))
-    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    q1 = auc / (2 - auc)
+    q2 = 2 * auc**2 / (1 + auc)
     spread = math.sqrt(max(auc * (1 - auc) + (a - 1) * (q1 - auc**2) + (b - 1) * (q2 - auc**2), 0.0) / (a * b))
     width = 1.959964 if level == 0.95 else float(np.sqrt(2) * _normal(level))
     found: dict[str, Any] = {

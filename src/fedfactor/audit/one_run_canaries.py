@@ -42,7 +42,8 @@ def score_canaries(
     what was released it takes the half of it that chance would have included (V adapts to those who are there, and
     their sum then hides in it), and scores a canary by its inner product with the rest, on the canary's own column.
     """
-    algorithm, heard = PooledNMF(rank), Listener()
+    algorithm = PooledNMF(rank)
+    heard = Listener()
     parts = np.array_split(canaries.rows[canaries.included], n_clients)
     channel = (heard, *(privacy if isinstance(privacy, tuple) else (privacy,)))
     run(algorithm, dict(zip(map(str, range(n_clients)), parts, strict=True)), rounds=rounds, seed=seed, privacy=channel)
@@ -102,7 +103,8 @@ def epsilon_lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, 
     order = np.argsort(scores, kind="stable")
     best: dict[str, Any] = {"epsilon": 0.0, "guesses": 0, "right": 0}
     for r in tries:
-        low, high = order[: r // 2], order[m - (r - r // 2) :]
+        low = order[: r // 2]
+        high = order[m - (r - r // 2) :]
         right = int((~included[low]).sum() + included[high].sum())
         bound = _bound(m, r, right, delta, (1 - level) / len(tries))
         if bound > best["epsilon"]:
@@ -115,9 +117,11 @@ def epsilon_lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, 
 def _bound(m: int, r: int, right: int, delta: float, p: float) -> float:
     if _chance(m, r, right, 0.0, delta) > p:
         return 0.0
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while _chance(m, r, right, high, delta) < p and high < 100:
-        low, high = high, high + 1
+        low = high
+        high = high + 1
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if _chance(m, r, right, middle, delta) < p else (low, middle)

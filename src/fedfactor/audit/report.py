@@ -69,9 +69,15 @@ class AuditReport:
         about = html.escape(", ".join(f"{key}: {short(value)}" for key, value in self.about.items()))
         claim = html.escape(json.dumps(_plain(self.claim), indent=2, ensure_ascii=False))
         return _PAGE.format(
-            verdict=self.verdict, mark=_mark(self.verdict), meaning=html.escape(WORDS[self.verdict]), about=about,
-            rows="\n".join(rows), claim=claim, words=_listed(WORDS), figures=_listed(explanations(self.findings)),
-        )  # fmt: skip
+            verdict=self.verdict,
+            mark=_mark(self.verdict),
+            meaning=html.escape(WORDS[self.verdict]),
+            about=about,
+            rows="\n".join(rows),
+            claim=claim,
+            words=_listed(WORDS),
+            figures=_listed(explanations(self.findings)),
+        )
 
 
 def _mark(verdict: str) -> str:

@@ -59,7 +59,8 @@ def _sent_by(algorithm: Algorithm, federation: Federation, name: str, heard: Lis
     """Replay one owner along what a run sent to it: (upload, download, state then) of each round."""
     meta = federation.prepare(algorithm.domain)
     shard = federation.shard(name)
-    state, found = client.begin(algorithm, shard, meta, seed, name), []
+    state = client.begin(algorithm, shard, meta, seed, name)
+    found = []
     for at, _, down in heard.rounds:
         got = download_for(down, name)
         state, up = client.step(algorithm, shard, state, got, replace(at, client=name, participants=meta.clients))
@@ -69,14 +70,17 @@ def _sent_by(algorithm: Algorithm, federation: Federation, name: str, heard: Lis
 
 def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
     """Read rows out of each owner's own uploads, one of every kind; beside a secure sum, of those seen one by one."""
-    heard, k = Listener(), getattr(algorithm, "n_components", 1)
+    heard = Listener()
+    k = getattr(algorithm, "n_components", 1)
     try:
         run(algorithm, federation, seed=seed, privacy=(heard,))
     except FedfactorError as error:
         return [Finding(ONE_UPLOAD, SERVER, ROWS, "not examined", {}, f"The run did not come to an end: {error}")]
     rows = {name: dense(federation.shard(name).X) for name in federation.names}
     small = [name for name in federation.names if len(rows[name]) <= k]
-    search, inferred, rng = _Search(federation.n_features), list[float](), np.random.default_rng(seed)
+    search = _Search(federation.n_features)
+    inferred = list[float]()
+    rng = np.random.default_rng(seed)
     for name, X in rows.items():
         others = np.concatenate([part for other, part in rows.items() if other != name] or [X[:0]])
         kinds: dict[type, tuple[Any, Any]] = {}
@@ -95,14 +99,17 @@ class _Search:
     def __init__(self, n_features: int) -> None:
         self._m = n_features
         self.total = dict.fromkeys((*_COUNTED, "uploads", "uploads_that_span_everything"), 0)
-        self._silent, self._full, self._looked_at = set[str](), set[str](), set[str]()
+        self._silent = set[str]()
+        self._full = set[str]()
+        self._looked_at = set[str]()
 
     def owner(self, X: np.ndarray, others: np.ndarray, kinds: dict[type, tuple[Any, Any]]) -> list[np.ndarray]:
         """Search what one owner sent; return the matrices of the last kind that has any."""
         last: list[np.ndarray] = []
         best = dict.fromkeys(_COUNTED, 0)
         for kind, (up, got) in kinds.items():
-            blocks, received = wide_matrices(up, self._m), wide_matrices(got, self._m)
+            blocks = wide_matrices(up, self._m)
+            received = wide_matrices(got, self._m)
             if not blocks:
                 self._silent.add(kind.__name__)
                 continue
@@ -121,14 +128,18 @@ class _Search:
 
     def finding(self, small: int) -> Finding:
         """Say what was found, and what could not be searched."""
-        total, silent, unseen = self.total, sorted(self._silent), sorted(self._full - self._looked_at)
+        total = self.total
+        silent = sorted(self._silent)
+        unseen = sorted(self._full - self._looked_at)
         word = "REFUTED" if total["recovered"] or total["confirmed"] else "consistent"
         note = f"Kinds without a matrix over all columns, not searched: {', '.join(silent)}." if silent else ""
         if not total["uploads"]:
-            word, note = "not examined", NO_MATRIX
+            word = "not examined"
+            note = NO_MATRIX
         elif word == "consistent" and unseen:
             why = "every one spans all columns, so that this search cannot tell."
-            word, note = "not examined", f"{', '.join(unseen)}: {why} {note}"
+            word = "not examined"
+            note = f"{', '.join(unseen)}: {why} {note}"
         return Finding(ONE_UPLOAD, SERVER, ROWS, word, {**total, "owners_with_few_rows": small}, note.strip())
 
 
@@ -158,10 +169,12 @@ def _searched(X: np.ndarray, others: np.ndarray, blocks: list, received: list) -
 def rows_from_sums(heard: Listener, federation: Federation, others: np.ndarray) -> Finding:
     """Try the same on the sums that the server was handed, the first ones of every kind."""
     X = np.concatenate([dense(federation.shard(name).X) for name in federation.names])
-    binary, attack = bool(np.isin(X, (0, 1)).all()), "rows from the sums"
+    binary = bool(np.isin(X, (0, 1)).all())
+    attack = "rows from the sums"
     total = {"rows": len(X), "recovered": 0, "false": 0, "confirmed": 0, "sums": 0, "sums_that_span_everything": 0}
     seen: dict[str, int] = {}
-    silent, wide = set[str](), 0
+    silent = set[str]()
+    wide = 0
     for _, up, _ in heard.rounds:
         kind = type(up).__name__
         seen[kind] = seen.get(kind, 0) + 1
@@ -185,11 +198,14 @@ def rows_from_sums(heard: Listener, federation: Federation, others: np.ndarray) 
     notes += [f"Kinds without a matrix over all columns, not searched: {', '.join(sorted(silent))}."] if silent else []
     word = "REFUTED" if total["recovered"] or total["confirmed"] else "consistent"
     if all(isinstance(up, Mapping) for _, up, _ in heard.rounds):
-        word, notes = "does not apply", ["Nothing is summed: the server sees each upload."]
+        word = "does not apply"
+        notes = ["Nothing is summed: the server sees each upload."]
     elif not total["sums"]:
-        word, notes = "not examined", [NO_MATRIX]
+        word = "not examined"
+        notes = [NO_MATRIX]
     elif total["sums"] == total["sums_that_span_everything"]:
-        word, notes = "not examined", ["Every sum spans all columns, so that this search cannot tell.", *notes]
+        word = "not examined"
+        notes = ["Every sum spans all columns, so that this search cannot tell.", *notes]
     return Finding(attack, SERVER, ROWS, word, total, " ".join(notes))
 
 
@@ -199,7 +215,8 @@ def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any
     if getattr(algorithm, "start", "random") not in ("random", "common", "own"):
         # A start of its own keeps no U to compare with; the rounds after it send sums of the kind looked at here.
         algorithm = replace(algorithm, start="random")  # type: ignore[type-var]
-    attack, claim = "columns that one row fills", "no row's u is shown by a sum"
+    attack = "columns that one row fills"
+    claim = "no row's u is shown by a sum"
     X = scipy.sparse.vstack([scipy.sparse.csr_array(federation.shard(name).X) for name in federation.names])
     if not singleton_columns(X)[0].size:
         return Finding(attack, SERVER, claim, "does not apply", {}, "Every column has two rows or more, or none.")
@@ -231,15 +248,20 @@ def differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[A
     allowed = tuple({*minimums.allow, "small-client", "few-clients", "rare-columns"})
     strict = replace(minimums, strict=True, allow=allowed)
     rest = [part for part in parts if not isinstance(part, Minimums)]
-    attack, claim = "difference of two sums", "the sums of two rounds do not give one client's upload"
+    attack = "difference of two sums"
+    claim = "the sums of two rounds do not give one client's upload"
     algorithm = replace(algorithm, tol=0.0) if hasattr(algorithm, "tol") else algorithm  # type: ignore[type-var]
     late = LATE
     while True:
         try:
             run(
-                algorithm, federation, rounds=late + 1, seed=seed, privacy=(heard, *rest, strict),
+                algorithm,
+                federation,
+                rounds=late + 1,
+                seed=seed,
+                privacy=(heard, *rest, strict),
                 participation=lambda at, names, late=late: [n for n in names if at.index < late or n != gone],
-            )  # fmt: skip
+            )
         except (RefusedError, IncompatibleError, ProtocolError) as refusal:  # a sum of too few is refused
             return Finding(attack, SERVER, claim, "consistent", {"refused": True}, str(refusal))
         if len(heard.rounds) > late or len(heard.rounds) < 2:

@@ -86,7 +86,8 @@ def audit(
     if not isinstance(federation, Federation):
         federation = Federation(federation)
     how = run_parameters(algorithm, privacy=privacy, rounds=rounds)
-    privacy, rounds = how["privacy"], how["rounds"]
+    privacy = how["privacy"]
+    rounds = how["rounds"]
     algorithm = algorithm_of(algorithm)
     federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
@@ -126,7 +127,9 @@ def audit(
 def _halves(federation: Federation, seed: int) -> tuple[dict[str, Shard], np.ndarray, dict[str, np.ndarray]]:
     """Keep every second row, drawn at random, out of the run; what else an owner says of its data stays."""
     rng = np.random.default_rng(seed)
-    members, others, kept = {}, [], {}
+    members = {}
+    others = []
+    kept = {}
     for name in federation.names:
         shard = federation.shard(name)
         order = rng.permutation(shard.n_rows)
@@ -134,7 +137,8 @@ def _halves(federation: Federation, seed: int) -> tuple[dict[str, Shard], np.nda
         inside = np.sort(order[:half])
         mask = shard.mask if shard.mask is None or isinstance(shard.mask, str) else shard.mask[inside]
         ids = None if shard.row_ids is None else tuple(shard.row_ids[row] for row in inside)
-        members[name], kept[name] = replace(shard, X=shard.X[inside], mask=mask, holdout=None, row_ids=ids), inside
+        members[name] = replace(shard, X=shard.X[inside], mask=mask, holdout=None, row_ids=ids)
+        kept[name] = inside
         others.append(dense(shard.X[np.sort(order[half:])]))
     return members, np.concatenate(others), kept
 
@@ -190,12 +194,14 @@ def _of_the_run(
 
 def _pairs(result: Any, inside: Federation) -> Finding:
     """Ask about pairs of items; of the low-rank form, about those that were sent."""
-    kept, down = next(iter(result.factors.values())), result.down
+    kept = next(iter(result.factors.values()))
+    down = result.down
     if getattr(down, "order", None) is None:
         return pair_exposure(to_numpy(result.V), inside)
     B = to_numpy(kept.F) @ to_numpy(kept.V)
     np.fill_diagonal(B, 0.0)
-    marked, items = which_pairs(to_numpy(down.depth)), to_numpy(down.columns)[to_numpy(down.order)]
+    marked = which_pairs(to_numpy(down.depth))
+    items = to_numpy(down.columns)[to_numpy(down.order)]
     told = np.zeros(B.shape, bool)
     told[np.ix_(items[: len(marked)], items)] = marked
     return pair_exposure(B, inside, told)
@@ -204,20 +210,26 @@ def _pairs(result: Any, inside: Federation) -> Finding:
 def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, asked: DP | None) -> Finding:
     V = to_numpy(result.V).astype(np.float64)
     inside = residual_scores(np.concatenate([dense(shard.X) for shard in members.values()]), V)
-    attack, claim = "membership from the final V", "none is made: membership is not protected without noise"
+    attack = "membership from the final V"
+    claim = "none is made: membership is not protected without noise"
     if not others.size:
         note = "Every owner has one row, so that none could be kept out to compare with."
         return Finding(attack, "anybody who holds V", claim, "not examined", {}, note)
-    figures, refuted = membership_figures(inside, residual_scores(others, V)), False
+    figures = membership_figures(inside, residual_scores(others, V))
+    refuted = False
     if asked is not None:
         claim = f"({asked.epsilon:g}, {asked.delta:g})-DP of one {asked.unit}: hits ≤ exp(ε) × false alarms + δ"
         alarms = figures["false_alarms_at_1%_fpr_at_most"]
         most = math.exp(min(asked.epsilon, 700.0)) * alarms + asked.delta
         refuted = figures["tpr_at_1%_fpr_resolvable"] and figures["tpr_at_1%_fpr_interval"][0] > most
     return Finding(
-        attack, "anybody who holds V", claim, "REFUTED" if refuted else "consistent", figures,
+        attack,
+        "anybody who holds V",
+        claim,
+        "REFUTED" if refuted else "consistent",
+        figures,
         "A weak attack: a low score is no evidence of safety.",
-    )  # fmt: skip
+    )
 
 
 def _noise(algorithm: Algorithm, asked: DP, rounds: int, canaries: int, seed: int) -> list[Finding]:
@@ -247,7 +259,8 @@ def _planted_rows(algorithm: Algorithm, asked: DP, rounds: int, n_canaries: int,
     settings = replace(asked, row_bound=1.0, rows=n_canaries / 2, ledger=None)
     if asked.noise == "local":
         settings = replace(settings, noise="distributed")  # the sum of canaries spread over clients, seen by one client
-    few, channel = max(1, min(4, int(planted.included.sum()))), (settings, SecureSum(threshold=1.0))
+    few = max(1, min(4, int(planted.included.sum())))
+    channel = (settings, SecureSum(threshold=1.0))
     scores = score_canaries(planted, channel, rounds=rounds, n_clients=few, seed=seed)
     figures = epsilon_lower_bound(scores, planted.included, asked.delta)
     figures["claimed_epsilon"] = asked.epsilon
@@ -256,5 +269,6 @@ def _planted_rows(algorithm: Algorithm, asked: DP, rounds: int, n_canaries: int,
     if type(algorithm) is not PooledNMF:
         note = f"Run with PooledNMF, whose clipped gradients and noise {type(algorithm).__name__} shares."
     if figures["most_it_could_show"] <= asked.epsilon:
-        word, note = "not examined", f"Too few canaries to refute a claim this large. {note}".strip()
+        word = "not examined"
+        note = f"Too few canaries to refute a claim this large. {note}".strip()
     return Finding("planted rows in one run", SERVER, f"ε ≤ {asked.epsilon:g}", word, figures, note)

@@ -218,7 +218,8 @@ def refit(X: np.ndarray, V: np.ndarray, *, sweeps: int = 3) -> np.ndarray:
     array([[1, 0, 1],
            [0, 0, 0]], dtype=uint8)
     """
-    n, k = X.shape[0], V.shape[0]
+    n = X.shape[0]
+    k = V.shape[0]
     out = np.zeros((n, k), np.uint8)
     X, V = np.ascontiguousarray(X), np.ascontiguousarray(V)
     run = kernel("refit_bits", _REAL)
@@ -245,8 +246,11 @@ def row_blocks(n: int, m: int) -> list[slice]:
 
 def _refit_columns(X: np.ndarray, V: np.ndarray, sweeps: int) -> np.ndarray:
     """Do the same without numba, all rows at a time."""
-    n, k = X.shape[0], V.shape[0]
-    U, cover, rows = np.zeros((n, k), np.uint8), np.zeros_like(X), np.arange(n)
+    n = X.shape[0]
+    k = V.shape[0]
+    U = np.zeros((n, k), np.uint8)
+    cover = np.zeros_like(X)
+    rows = np.arange(n)
     for _ in range(k):
         gain = np.stack([_gain(X, cover, V[q]) for q in range(k)], axis=1) if k else np.zeros((n, 0))
         gain[U > 0] = -1
@@ -284,7 +288,8 @@ def _pack_sparse(X: Any) -> np.ndarray:
     bit = np.left_shift(np.uint64(1), (X.indices[kept] & 63).astype(np.uint64))
     if place.size and (np.diff(place) < 0).any():
         order = np.argsort(place, kind="stable")
-        place, bit = place[order], bit[order]
+        place = place[order]
+        bit = bit[order]
     out = np.zeros(n * words, np.uint64)
     if place.size:
         starts = np.concatenate(([0], np.flatnonzero(np.diff(place)) + 1))

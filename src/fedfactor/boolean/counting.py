@@ -57,7 +57,8 @@ def rows_with(rows: Bits, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
            [1, 1, 0]]), array([2, 1]))
     """
     q = len(columns)
-    together, count = np.zeros((q, rows.m), np.int64), np.zeros(q, np.int64)
+    together = np.zeros((q, rows.m), np.int64)
+    count = np.zeros(q, np.int64)
     block = max(1, _CELLS // max(1, rows.m + q))
     for start in range(0, len(rows.ones), block):
         times = None if rows.times is None else rows.times[start : start + block, None]
@@ -109,7 +110,8 @@ def choose(
     """
     if len(rows.ones) and on_card.serves(rows.card, V):
         return on_card.choose(rows.card, rows.ones, rows.zeros, V, hint, penalty, thorough, _SWEEPS)
-    n, k = len(rows.ones), len(V)
+    n = len(rows.ones)
+    k = len(V)
     out = np.zeros((n, k), np.uint8)
     start = out if hint is None else np.ascontiguousarray(hint, np.uint8)
     V = np.ascontiguousarray(V)
@@ -152,7 +154,8 @@ def column_votes(rows: Bits, U: np.ndarray, V: np.ndarray, *, penalty: int = 1) 
     if run is not None:
         run(rows.ones, rows.zeros, rows.multiplicity, np.ascontiguousarray(U), np.ascontiguousarray(V), penalty, out)
         return out
-    once, twice = np.zeros_like(rows.ones), np.zeros_like(rows.ones)
+    once = np.zeros_like(rows.ones)
+    twice = np.zeros_like(rows.ones)
     for q, row in enumerate(V):
         mine = np.where(U[:, q, None] > 0, row, np.uint64(0))
         twice |= once & mine
@@ -225,7 +228,8 @@ def swap_gains(rows: Bits, U: np.ndarray, V: np.ndarray, pool: np.ndarray) -> np
     >>> swap_gains(rows, np.ones((2, 1), np.uint8), np.array([[1]], np.uint64), np.array([[3], [4]], np.uint64))
     array([[ 2, -2]])
     """
-    k, size = len(V), len(pool)
+    k = len(V)
+    size = len(pool)
     if len(rows.ones) and size and on_card.serves(rows.card, V):
         out = on_card.swap_gains(rows.card, rows.ones, rows.zeros, U, V, pool)
         return out[:k] + out[k]
@@ -239,7 +243,8 @@ def swap_gains(rows: Bits, U: np.ndarray, V: np.ndarray, pool: np.ndarray) -> np
         for_blocks(lambda a, b: run(*data, pool[a:b], parts[a]), size, block)
         out = np.concatenate(list(parts.values()), axis=1) if parts else out
         return out[:k] + out[k]
-    covered, times = bits.product(U, V), rows.multiplicity
+    covered = bits.product(U, V)
+    times = rows.multiplicity
     for c, row in enumerate(pool):
         out[k, c] = times @ np.maximum(_gain(rows.ones, rows.zeros, row, covered, 1), 0)
     for q in range(k):
@@ -301,7 +306,8 @@ def _choose_together(
 
 
 def _greedy(ones: np.ndarray, zeros: np.ndarray, V: np.ndarray, penalty: int, U: np.ndarray, banned: int) -> np.ndarray:
-    covered, rows = bits.product(U, V), np.arange(len(ones))
+    covered = bits.product(U, V)
+    rows = np.arange(len(ones))
     for _ in range(len(V)):
         gain = np.stack([_gain(ones, zeros, row, covered, penalty) for row in V], axis=1)
         gain[U > 0] = 0

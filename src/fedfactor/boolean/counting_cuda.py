@@ -88,9 +88,15 @@ def _shape(words: int) -> tuple[int, int, int]:
 
 
 def choose(
-    card: Any, ones: np.ndarray, zeros: np.ndarray, V: np.ndarray, hint: np.ndarray | None, penalty: int,
-    thorough: bool, sweeps: int,
-) -> tuple[np.ndarray, tuple[int, int]]:  # fmt: skip
+    card: Any,
+    ones: np.ndarray,
+    zeros: np.ndarray,
+    V: np.ndarray,
+    hint: np.ndarray | None,
+    penalty: int,
+    thorough: bool,
+    sweeps: int,
+) -> tuple[np.ndarray, tuple[int, int]]:
     """Choose components for each row; see :func:`fedfactor.boolean.counting.choose`."""
     import torch
 
@@ -101,9 +107,23 @@ def choose(
     cost = torch.zeros((n, 2), dtype=torch.int32, device=card)
     start = out if hint is None else _numbers(hint, card)
     run.choose_kernel[(-(-n // block),)](
-        _there(ones, card), _there(zeros, card), _there(V, card), start, out, cost, n, words, penalty, sweeps,
-        K=k, W=W, BLOCK=block, HINT=hint is not None, THOROUGH=thorough, num_warps=warps,
-    )  # fmt: skip
+        _there(ones, card),
+        _there(zeros, card),
+        _there(V, card),
+        start,
+        out,
+        cost,
+        n,
+        words,
+        penalty,
+        sweeps,
+        K=k,
+        W=W,
+        BLOCK=block,
+        HINT=hint is not None,
+        THOROUGH=thorough,
+        num_warps=warps,
+    )
     U = ((out[:, None] >> torch.arange(k, device=card)) & 1).to(torch.uint8)
     alone, best = cost.sum(0, dtype=torch.int64).tolist()
     return U.cpu().numpy(), (alone, best)
@@ -121,9 +141,17 @@ def cover_gains(
     each = 64
     out = torch.zeros(size, dtype=torch.int64, device=card)
     run.cover_gains_kernel[(-(-n // block), -(-size // each))](
-        *(_there(part, card) for part in (ones, zeros, covered, candidates)), out, n, size, words, penalty,
-        W=W, BLOCK=block, EACH=each, num_warps=warps,
-    )  # fmt: skip
+        *(_there(part, card) for part in (ones, zeros, covered, candidates)),
+        out,
+        n,
+        size,
+        words,
+        penalty,
+        W=W,
+        BLOCK=block,
+        EACH=each,
+        num_warps=warps,
+    )
     return out.cpu().numpy()
 
 
@@ -139,9 +167,21 @@ def swap_gains(
     each = 32
     out = torch.zeros((k + 1, size), dtype=torch.int64, device=card)
     run.swap_gains_kernel[(-(-n // block), -(-size // each))](
-        _there(ones, card), _there(zeros, card), _numbers(U, card), _there(V, card), _there(pool, card), out,
-        n, size, words, K=k, W=W, BLOCK=block, EACH=each, num_warps=warps,
-    )  # fmt: skip
+        _there(ones, card),
+        _there(zeros, card),
+        _numbers(U, card),
+        _there(V, card),
+        _there(pool, card),
+        out,
+        n,
+        size,
+        words,
+        K=k,
+        W=W,
+        BLOCK=block,
+        EACH=each,
+        num_warps=warps,
+    )
     return out.cpu().numpy()
 
 
@@ -157,7 +197,17 @@ def column_votes(
     step = max(block, -(-n // (64 * block)) * block)
     out = torch.zeros((k, words * 64), dtype=torch.int64, device=card)
     run.votes_kernel[(words, -(-n // step))](
-        _there(ones, card), _there(zeros, card), _numbers(U, card), _there(V, card), out, n, words, penalty, step,
-        K=k, BLOCK=block, num_warps=4,
-    )  # fmt: skip
+        _there(ones, card),
+        _there(zeros, card),
+        _numbers(U, card),
+        _there(V, card),
+        out,
+        n,
+        words,
+        penalty,
+        step,
+        K=k,
+        BLOCK=block,
+        num_warps=4,
+    )
     return out[:, :m].cpu().numpy()

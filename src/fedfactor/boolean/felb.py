@@ -36,9 +36,14 @@ MOST = 1e12
 """λ grows no further than this: it then snaps to {0, 1} within rounding."""
 
 PAPER: dict[str, Any] = {
-    "scale_prox": False, "prox": "printed", "step": "elbmf", "refit": "none", "init": "independent", "start": "uniform",
+    "scale_prox": False,
+    "prox": "printed",
+    "step": "elbmf",
+    "refit": "none",
+    "init": "independent",
+    "start": "uniform",
     "row_max": "free",
-}  # fmt: skip
+}
 """Algorithm 1 of the paper to the letter."""
 
 
@@ -170,7 +175,8 @@ class ProximalAveraging(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one weighted factor up; at a wide start more components and their sums."""
-        V, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        V = Leaf(meta.dtype, (self.n_components, meta.n_features))
+        number = Leaf("float64", ())
         first = least_squares.messages("wide", self.n_components, meta) if self.starts_wide(meta) else {}
         return {**first, Factor: {"V": V}, Weighted: {"V": V, "weight": number, "sse": number, "total": number}}
 
@@ -183,7 +189,9 @@ class ProximalAveraging(Algorithm):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Wide | Factor]:
         """Draw a V for those who start from a common one."""
-        far, half, nothing = np.float64(np.inf), np.float64(0.5), np.float64(np.nan)
+        far = np.float64(np.inf)
+        half = np.float64(0.5)
+        nothing = np.float64(np.nan)
         if self.starts_wide(meta):
             first = Wide(least_squares.first_download("wide", self.n_components, meta, at).V)
             stream = np.uint64(at.shared_rng("fold").integers(2**63))
@@ -211,7 +219,10 @@ class ProximalAveraging(Algorithm):
         self, shard: Shard, state: Local, down: Wide | Factor, at: Round
     ) -> tuple[Local, WideSums | Weighted]:
         """Alternate between U and V. The inertia of V starts anew from what was received; that of U goes on."""
-        X, U, U_prev, total = shard.X, state.U, state.U_prev, float(state.total)
+        X = shard.X
+        U = state.U
+        U_prev = state.U_prev
+        total = float(state.total)
         V = as_like(down.V, X) if state.V is None or at.index > 0 else state.V
         if isinstance(down, Wide):
             return state, least_squares.wide_sums(X, V, state.total)
@@ -219,7 +230,8 @@ class ProximalAveraging(Algorithm):
             # All owners solve the same V, so that components mean the same to each of them; a draw would not ensure it.
             U = fit_rows(zeros((shard.n_rows, self.n_components), X), X, V, sweeps=least_squares.FIRST_STEPS)
             U = U_prev = array_namespace(U).clip(U, 0, 1)
-        V_prev, error = V, 0.0
+        V_prev = V
+        error = 0.0
         for s in range(self.local_steps):
             known = total if s == self.local_steps - 1 else None  # the error is told once a round
             pull = self.pull(self._time(at.index, s))

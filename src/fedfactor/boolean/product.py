@@ -114,9 +114,11 @@ def count(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> Cell
     >>> count(np.eye(2), np.ones((2, 1)), np.array([[1.0, 0.0]]))
     Cells(n=4, ones=2, made=2, both=1)
     """
-    packed, U = bits.pack(V), as_like(U, np.empty(0))
+    packed = bits.pack(V)
+    U = as_like(U, np.empty(0))
     if mask is not None:
-        rows, made = observed(X, mask), bits.product(U, packed)
+        rows = observed(X, mask)
+        made = bits.product(U, packed)
         parts = (rows.ones | rows.zeros, rows.ones, made & (rows.ones | rows.zeros), made & rows.ones)
         return Cells(*(int(bits.ones_of(part).sum()) for part in parts))
     total = Cells(math.prod(X.shape), 0, 0, 0)

@@ -199,8 +199,10 @@ def prox_step(W: Array, W_prev: Array, G: Array, B: Array, pull: Pull) -> Array:
     # A factor that came as a transpose is worked on as it lies in memory; G is symmetric.
     lies = W.flags.f_contiguous and not W.flags.c_contiguous
     Y, B = (Y.T, B.T) if lies else (Y, B)
-    Y, B = np.ascontiguousarray(Y), np.ascontiguousarray(B, dtype=W.dtype)
-    YG, out = np.ascontiguousarray(G @ Y if lies else Y @ G, dtype=W.dtype), np.empty(Y.shape, W.dtype)
+    Y = np.ascontiguousarray(Y)
+    B = np.ascontiguousarray(B, dtype=W.dtype)
+    YG = np.ascontiguousarray(G @ Y if lies else Y @ G, dtype=W.dtype)
+    out = np.empty(Y.shape, W.dtype)
     run(Y, YG, B, out, eta, weight * pull.kappa, weight * pull.lam, pull.gamma, pull.eps, int(pull.printed))
     return out.T if lies else out
 

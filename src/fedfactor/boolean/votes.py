@@ -139,7 +139,9 @@ class BooleanVotes(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One vote, and one kind of ballot."""
-        k, m, number = self.n_components, meta.n_features, Leaf("float64", ())
+        k = self.n_components
+        m = meta.n_features
+        number = Leaf("float64", ())
         packed = Leaf("uint8", (k, -(-m // 8)))
         if self.align == "lap":
             return {Voted: {"V": packed}, Signed: {"V": packed, "rows": number, "late": number}}
@@ -154,7 +156,8 @@ class BooleanVotes(Algorithm):
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Start with nothing solved."""
         k = self.n_components
-        U, V = np.zeros((shard.n_rows, k), np.uint8), np.zeros((k, shard.n_features), np.uint8)
+        U = np.zeros((shard.n_rows, k), np.uint8)
+        V = np.zeros((k, shard.n_features), np.uint8)
         return Local(U, V, np.bool_(False), np.bool_(False))
 
     def client_step(self, shard: Shard, state: Local, down: Voted, at: Round) -> tuple[Local, Ballots | Signed]:
@@ -175,13 +178,16 @@ class BooleanVotes(Algorithm):
     def server_step(self, state: Server, up: Ballots | Mapping[str, Signed], at: Round) -> tuple[Server, Voted]:
         """Count, after aligning where that was asked for."""
         if isinstance(up, Ballots):
-            counts, voters, late = as_like(up.V, np.empty(0)), float(up.voters), up.late
+            counts = as_like(up.V, np.empty(0))
+            voters = float(up.voters)
+            late = up.late
         else:
             ballots = [_unpack(one.V, state.V.shape[1]) for one in up.values() if float(one.rows) > 0]
             # A client whose every component is empty is a poor yardstick.
             first = next((V for V in ballots if V.any()), state.V)
             counts = sum((V[match_rows(V, first)].astype(np.float64) for V in ballots), np.zeros(state.V.shape))
-            voters, late = float(len(ballots)), sum(float(one.late) for one in up.values() if one.late is not None)
+            voters = float(len(ballots))
+            late = sum(float(one.late) for one in up.values() if one.late is not None)
         V = vote(counts, round(voters), self.vote, self.tie).astype(np.uint8)
         late = np.float64(0.0 if late is None else late)
         return Server(V, np.float64(voters), late, state.n_clients), Voted(_pack(V))

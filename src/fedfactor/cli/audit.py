@@ -131,7 +131,8 @@ def of_terms(
     if terms.links:
         raise ValueError(f"{file} names links, which this audit does not know. Audit the same in Python.")
     owners = {owner_name(path): prepare_rows(path, terms, owner_name(path), reading) for path in files}
-    protect, minimums = terms.content["privacy"]["protect"], Minimums(allow=tuple(terms.content["privacy"]["allow"]))
+    protect = terms.content["privacy"]["protect"]
+    minimums = Minimums(allow=tuple(terms.content["privacy"]["allow"]))
     words = (dp(**terms.noise), minimums) if terms.noise else (minimums, protect) if terms.secure else None
     return terms.algorithm(), Federation(owners), words, terms.content["run"]["rounds"], protect
 
@@ -148,9 +149,11 @@ def wrong_registry(names: Sequence[str]) -> Finding:
     forged = [{**true, name: secrets.token_hex(32)} for name in names[:5]]
     same = sum(words(keys) == words(true) for keys in forged)
     return Finding(
-        "a registry with keys of the coordinator's own", "a coordinator that hands out false keys",
-        "parties who compare the words of their agreement notice", "REFUTED" if same else "consistent",
+        "a registry with keys of the coordinator's own",
+        "a coordinator that hands out false keys",
+        "parties who compare the words of their agreement notice",
+        "REFUTED" if same else "consistent",
         {"registries": len(forged), "registries_with_the_same_words": same},
         "Without that comparison, by another way than the coordinator, it opens every upload: a secure sum and its "
         "noise then protect from curiosity, not from lies. Whether your parties compared is not in the data.",
-    )  # fmt: skip
+    )

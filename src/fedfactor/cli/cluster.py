@@ -58,7 +58,8 @@ def fit_on_ranks(
         if not quiet:
             typer.echo(resumed(place.out, saved[1]), err=True)
     engine = MPIEngine(size=world.size, reduction=reduction)  # type: ignore[arg-type]
-    parts, layout = parts or _blocks(world, method, files), method.layout
+    parts = parts or _blocks(world, method, files)
+    layout = method.layout
     federation = _everywhere(world, lambda: open_parts(files, reading, steps, parts, layout))
     options: dict[str, Any] = {"rounds": asked["rounds"], "participation": asked["participation"]}
     watch = watcher(int(not quiet))

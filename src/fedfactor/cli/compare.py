@@ -72,9 +72,15 @@ def compare(
                 told(done, of, f"{name}: {error:.4f}")
 
             found = run_all(
-                federation, methods, share=share, seeds=range(seeds), rounds=rounds, progress=progress, device=device,
+                federation,
+                methods,
+                share=share,
+                seeds=range(seeds),
+                rounds=rounds,
+                progress=progress,
+                device=device,
                 storage=None if storage is None else storage.value,
-            )  # fmt: skip
+            )
         if out is not None:
             _write(out, found)
     console(quiet).print(_table(found))

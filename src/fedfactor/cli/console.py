@@ -18,12 +18,24 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a mi
 
 _NOTES: list[str] = []
 
-DECISION, ATTENTION, RETRY = 2, 3, 75
+DECISION = 2
+ATTENTION = 3
+RETRY = 75
 """Exit codes: a person has to correct or decide something; a check or a status calls for attention; the same command
 may succeed later as it is (``EX_TEMPFAIL`` of sysexits.h). 1 is an answer "no" at the terminal."""
 
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EADDRINUSE, errno.EAGAIN, errno.ETIMEDOUT, errno.ECONNREFUSED,
-            errno.ECONNRESET, errno.ENETUNREACH, errno.EHOSTUNREACH)  # fmt: skip
+_PASSING = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EADDRINUSE,
+    errno.EAGAIN,
+    errno.ETIMEDOUT,
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+)
 """Errors of the operating system that may pass by themselves."""
 
 _PIPE_WIDTH = 120

@@ -73,7 +73,8 @@ def serve(
                     place.start()
                 except DataError as error:  # a finished run is no reason not to serve
                     say(str(error))
-            watch, seconds = ServerWatch(place), 0
+            watch = ServerWatch(place)
+            seconds = 0
             while not stop.wait(1.0):
                 place.check()
                 if seconds % DAY == 0 and (warning := place.certificate_warning()):

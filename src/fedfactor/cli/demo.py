@@ -34,7 +34,8 @@ def demo(
     with polite(debug):
         _check(out)
         began = time.perf_counter()
-        screen, owners = console(), digits()
+        screen = console()
+        owners = digits()
         rows = sum(map(len, owners.values()))
         screen.print(
             f"{rows:,} handwritten digits of 8 × 8 pixels at ten owners, one kind each; rank {rank}, seed {seed}."

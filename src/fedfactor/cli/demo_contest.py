@@ -23,12 +23,10 @@ SHAPE = (8, 8)
 STARTS = 5
 """Starts of scikit-learn, whose nndsvda rests on a randomised SVD; the best one counts."""
 
-POOLED, SHARED, AVERAGED, AVERAGED_OFTEN = (
-    "scikit-learn, all rows in one place",
-    "PooledNMF",
-    "FedAvgNMF, 10 local steps",
-    "FedAvgNMF, 1 local step",
-)
+POOLED = "scikit-learn, all rows in one place"
+SHARED = "PooledNMF"
+AVERAGED = "FedAvgNMF, 10 local steps"
+AVERAGED_OFTEN = "FedAvgNMF, 1 local step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,8 @@ def alone(owners: Owners, rank: int) -> list[Entry]:
     """Let every owner factor its own rows, and then lend its V to all others."""
     own = {name: _sklearn_nmf(rows, rank, 0) for name, rows in owners.items()}
     seconds = max(found[0] for found in own.values())  # they work at the same time
-    U, V = {name: found[1] for name, found in own.items()}, {name: found[2] for name, found in own.items()}
+    U = {name: found[1] for name, found in own.items()}
+    V = {name: found[2] for name, found in own.items()}
     lent = [
         _entry(name, owners, {other: refit_rows(None, X, V[name]) for other, X in owners.items()}, V[name])
         for name in V

@@ -25,7 +25,8 @@ def write_page(path: Path, entries: list[Entry], owners: Owners, about: Mapping[
 
 def page(entries: list[Entry], owners: Owners, about: Mapping[str, Any]) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
-    base, best = find(entries, POOLED), find(entries, SHARED)
+    base = find(entries, POOLED)
+    best = find(entries, SHARED)
     averaged = min((find(entries, label) for label in (AVERAGED, AVERAGED_OFTEN)), key=lambda entry: entry.error)
     template = Template((resources.files("fedfactor.cli") / "demo_page.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -94,7 +95,8 @@ def _travelled(entry: Entry, owners: Owners) -> str:
     assert run is not None
     meta = Meta(run.V.shape[1], tuple(owners), str(run.V.dtype))
     each = run.history[0]
-    up, down = each.bytes_up / len(owners), each.bytes_down / len(owners)
+    up = each.bytes_up / len(owners)
+    down = each.bytes_down / len(owners)
     said = " ".join(escape(text) for text in uploads(run.algorithm, meta, run.privacy))
     return (
         f"<p>PooledNMF, each round: {size(up)} up and {size(down)} down per owner; {run.rounds} rounds, "

@@ -117,9 +117,11 @@ def _short(terms: Terms, report: Mapping[str, Any] | None) -> list[str]:
     hidden = (
         "only what all parties' uploads add up to" if terms.secure or noise else "each party's uploads by themselves"
     )
-    told = f"Noise limits what the result tells: {noise}." if noise else (
-        "There is no noise (ε is infinite): the sums and the result may tell about single rows."
-    )  # fmt: skip
+    told = (
+        f"Noise limits what the result tells: {noise}."
+        if noise
+        else ("There is no noise (ε is infinite): the sums and the result may tell about single rows.")
+    )
     word = "not examined" if report is None or _of_other_terms(terms, report) else str(report["verdict"])
     return [
         f"{len(terms.names)} parties compute {terms.content['algorithm']['name']} over {len(terms.features)} columns. "
@@ -155,7 +157,8 @@ def _who(terms: Terms) -> list[tuple[str, str]]:
 
 
 def _spent(ledger: Ledger) -> str:
-    spent, budget = ledger.epsilon(), ledger.budget
+    spent = ledger.epsilon()
+    budget = ledger.budget
     left = "no limit was set" if math.isinf(budget) else f"of {budget:g}"
     return (
         f"{ledger.path}: ε = {spent:.4g} {left} at δ = {ledger.delta:g}, for one {ledger.unit}, in "
@@ -172,8 +175,10 @@ def _tried(terms: Terms, report: Mapping[str, Any] | None) -> list[str] | list[t
 
 def _of_other_terms(terms: Terms, report: Mapping[str, Any]) -> list[str]:
     """Say how an audit is of something else than the terms."""
-    about, c = report.get("about", {}), terms.content
-    asked, wanted = str(about.get("privacy")), str(c["privacy"]["protect"])
+    about = report.get("about", {})
+    c = terms.content
+    asked = str(about.get("privacy"))
+    wanted = str(c["privacy"]["protect"])
     found = []
     if about.get("algorithm") != c["algorithm"]["name"]:
         found.append(f"these terms: the audit is of {about.get('algorithm')}, the terms say {c['algorithm']['name']}")

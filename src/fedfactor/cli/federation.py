@@ -79,18 +79,36 @@ def init(
 
     with polite(debug):
         file = setup.found(
-            folder, address=address, algorithm=algorithm, rank=rank, rounds=rounds, name=name, purpose=purpose,
-            contact=contact, own=setup.own_certificates(ca, cert, cert_key), steps=step or (), missing=missing,
+            folder,
+            address=address,
+            algorithm=algorithm,
+            rank=rank,
+            rounds=rounds,
+            name=name,
+            purpose=purpose,
+            contact=contact,
+            own=setup.own_certificates(ca, cert, cert_key),
+            steps=step or (),
+            missing=missing,
             stability=stability,
             privacy=agreed_privacy(
-                privacy, epsilon=epsilon, delta=delta, unit=unit, row_bound=row_bound, rows=rows, clip=clip,
-                subject=subject, colluding=colluding,
+                privacy,
+                epsilon=epsilon,
+                delta=delta,
+                unit=unit,
+                row_bound=row_bound,
+                rows=rows,
+                clip=clip,
+                subject=subject,
+                colluding=colluding,
             ),
-        )  # fmt: skip
+        )
     typer.echo(f"Wrote {file}, and certificates to {folder / 'server'} (keep that folder to yourself).")
-    typer.echo(f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
-               f"  fedfactor federation add {file} NAME.key.pub ...\n"
-               f"  fedfactor federation agree {file} NAME.features.json ...")  # fmt: skip
+    typer.echo(
+        f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
+        f"  fedfactor federation add {file} NAME.key.pub ...\n"
+        f"  fedfactor federation agree {file} NAME.features.json ..."
+    )
     if "scale declared" in (step or ()):
         typer.echo(f"  fedfactor federation units {file} UNITS.csv (the ranges by which columns are scaled)")
 
@@ -146,10 +164,12 @@ def remove(
             return
         terms = dismiss(file, name)
         place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
-    typer.echo(f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
-               f"  send {file} to {', '.join(terms.names)}, who compare the words, end their fedfactor join\n"
-               "  and join again with --accept-changes;\n"
-               f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip
+    typer.echo(
+        f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
+        f"  send {file} to {', '.join(terms.names)}, who compare the words, end their fedfactor join\n"
+        "  and join again with --accept-changes;\n"
+        f"  fedfactor serve {file} (again), then fedfactor start {file} --again"
+    )
 
 
 def agree(

@@ -137,9 +137,19 @@ def fit(
             place.check(overwrite)
         refuse_scattered(engine)
         words = privacy_of(
-            privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
-            known_to=known_to, ledger=ledger, budget=budget, allow=allow,
-        )  # fmt: skip
+            privacy,
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            clip=clip,
+            row_bound=row_bound,
+            subject=subject,
+            cap=cap,
+            known_to=known_to,
+            ledger=ledger,
+            budget=budget,
+            allow=allow,
+        )
         if words is not None:
             _refuse_uncovered(engine, steps)
         starts = starts_asked(method, parent, n_init, local=engine is Network.local, privacy=words)
@@ -151,9 +161,20 @@ def fit(
             from fedfactor.cli.cluster import fit_on_ranks
 
             fit_on_ranks(
-                method, files, place, asked, seed=seed, reading=how, steps=steps, parts=parts, ranks=ranks,
-                reduction=reduction.value, overwrite=overwrite, no_report=no_report, quiet=quiet,
-            )  # fmt: skip
+                method,
+                files,
+                place,
+                asked,
+                seed=seed,
+                reading=how,
+                steps=steps,
+                parts=parts,
+                ranks=ranks,
+                reduction=reduction.value,
+                overwrite=overwrite,
+                no_report=no_report,
+                quiet=quiet,
+            )
             return
         chosen = _engine(engine, backend, workers, scheduler, reduction, ranks)
         federation = open_parts(files, how, steps, parts, method.layout)
@@ -162,11 +183,21 @@ def fit(
         if overwrite:
             place.clear()
         if parent is not None:
-            starts, asked = [parent.begin(method, federation)], {**asked, "begun_from": parent.lineage}
+            starts = [parent.begin(method, federation)]
+            asked = {**asked, "begun_from": parent.lineage}
         run, until = _run(
-            place, starts, federation, rounds=rounds, seed=seed, participation=participation, privacy=words,
-            engine=chosen, device=device, storage=kept_as, quiet=quiet,
-        )  # fmt: skip
+            place,
+            starts,
+            federation,
+            rounds=rounds,
+            seed=seed,
+            participation=participation,
+            privacy=words,
+            engine=chosen,
+            device=device,
+            storage=kept_as,
+            quiet=quiet,
+        )
         unmeasured = no_gain or no_report or until is not None or words is not None
         gain = {} if unmeasured else _gain(method, federation, rounds)
         quality = {} if unmeasured or engine is not Network.local else _quality(run, federation)

@@ -61,7 +61,8 @@ class Parent:
         """Let the algorithm start at these components, with columns matched by name and in the units of these rows."""
         from fedfactor.nmf.pooled.warm_start import Begin
 
-        V, names = self.V, federation.feature_names
+        V = self.V
+        names = federation.feature_names
         if names is not None and self.features is not None:
             places = {name: place for place, name in enumerate(self.features)}
             lacking = [name for name in names if name not in places]

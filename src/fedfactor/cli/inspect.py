@@ -144,7 +144,8 @@ def problems_of(table: Any, how: Reading) -> list[str]:
     cells = np.asarray(X, np.float64)
     seen = np.ones(cells.shape, bool) if mask is None else np.asarray(mask, bool)
     for j in range(cells.shape[1]):
-        name, column = repr(str(table.features[j])) if table.features else f"column {j}", cells[seen[:, j], j]
+        name = repr(str(table.features[j])) if table.features else f"column {j}"
+        column = cells[seen[:, j], j]
         if not column.size:
             found.append(f"{name} is empty. Leave it out: --drop {shlex.quote(name.strip(chr(39)))}.")
         elif (column < 0).any():
@@ -170,11 +171,14 @@ def facts_of(table: Any) -> dict[str, Any]:
     n, m = X.shape
     stored = isinstance(mask, str)
     if is_sparse(X):
-        values, cells, seen = X.data, n * m, X.nnz if stored else n * m
+        values = X.data
+        cells = n * m
+        seen = X.nnz if stored else n * m
         zeros = 0 if stored else n * m - np.count_nonzero(values)
     else:
         values = X if mask is None else X[np.asarray(mask)]
-        cells, seen = n * m, values.size
+        cells = n * m
+        seen = values.size
         zeros = int((values == 0).sum())
     values = np.asarray(values)
     whole = bool(values.size) and bool((values == np.floor(values)).all())
@@ -187,10 +191,18 @@ def facts_of(table: Any) -> dict[str, Any]:
     said = kind + (f", {100 * zeros / max(seen, 1):.0f} % of them zero" if zeros else "")
     said += f", {100 * missing:.0f} % missing" if missing else ""
     return {
-        "rows": n, "columns": m, "binary": binary, "whole": whole, "negative": negative, "missing": missing,
-        "rated": rated, "zeros": zeros / max(seen, 1), "said": said, "apart": _apart(X, mask, table.features),
+        "rows": n,
+        "columns": m,
+        "binary": binary,
+        "whole": whole,
+        "negative": negative,
+        "missing": missing,
+        "rated": rated,
+        "zeros": zeros / max(seen, 1),
+        "said": said,
+        "apart": _apart(X, mask, table.features),
         "dtype": str(X.dtype),
-    }  # fmt: skip
+    }
 
 
 def _apart(X: Array, mask: Any, features: Any) -> tuple[str, str, float] | None:
@@ -203,7 +215,8 @@ def _apart(X: Array, mask: Any, features: Any) -> tuple[str, str, float] | None:
     there = np.flatnonzero(scale > 0)
     if len(there) < 2:
         return None
-    low, high = there[np.argmin(scale[there])], there[np.argmax(scale[there])]
+    low = there[np.argmin(scale[there])]
+    high = there[np.argmax(scale[there])]
     times = float(scale[high] / scale[low])
     name = (lambda j: str(features[j])) if features is not None else (lambda j: f"column {j}")
     return (name(low), name(high), times) if times >= _APART else None
@@ -228,7 +241,8 @@ def advice(kind: str, file: Path, options: str = "", columns: int = 100) -> list
     >>> advice("ratings", Path("r.csv"))[0]
     'fedfactor fit r.csv -a pooled-cf -o out      recommendations'
     """
-    name, k = f"{shlex.quote(file.name)}{options}", max(1, min(5, columns - 1))
+    name = f"{shlex.quote(file.name)}{options}"
+    k = max(1, min(5, columns - 1))
     ranks = f"2-{max(2, min(10, columns - 1))}"
     found = {
         "ratings": [
@@ -254,7 +268,7 @@ def advice(kind: str, file: Path, options: str = "", columns: int = 100) -> list
         "negative": [
             ("no method as it is", "all take values from 0 upwards; shift or drop the columns with negative ones"),
         ],
-    }[kind]  # fmt: skip
+    }[kind]
     wide = max(len(command) for command, _ in found)
     return [f"{command:<{wide}}      {what}" for command, what in found]
 

@@ -128,9 +128,11 @@ def _handler(pages: Pages, token: str, here: bool) -> type[BaseHTTPRequestHandle
                 right = hmac.compare_digest(given.encode(), token.encode())
                 name = rest if first == given else first
             else:
-                right, name = self._asked_for_here(), first
+                right = self._asked_for_here()
+                name = first
             if first in HEALTH:
-                right, name = True, first
+                right = True
+                name = first
             if not right or name not in pages:
                 self.send_error(404 if right else 403)
                 return
@@ -141,9 +143,14 @@ def _handler(pages: Pages, token: str, here: bool) -> type[BaseHTTPRequestHandle
                 self.send_error(503, explain=type(error).__name__)
                 return
             self.send_response(200)
-            heads = {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
-                     "Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer",
-                     "X-Content-Type-Options": "nosniff"}  # fmt: skip
+            heads = {
+                "Content-Type": kind,
+                "Content-Length": str(len(body)),
+                "Cache-Control": "no-store",
+                "Content-Security-Policy": POLICY,
+                "Referrer-Policy": "no-referrer",
+                "X-Content-Type-Options": "nosniff",
+            }
             for key, value in heads.items():
                 self.send_header(key, value)
             self.end_headers()
@@ -188,27 +195,49 @@ def _bar(done: int, of: int) -> str:
 
 
 def _party(folder: Path) -> str:
-    about, store = client_status(folder), ClientFolder(folder)
+    about = client_status(folder)
+    store = ClientFolder(folder)
     sent = store.sent()
     lede = _state(about["connected"], about["connection"])
     newest = list(reversed(sent))[:SHOWN]
     all_of_it = f"<p>{len(sent)} messages, {size(about['bytes_sent'])} in all; the bytes are in sent/.</p>"
     refused = [line for line in reversed(sent) if line["kind"] == "refusal"][:SHOWN]
-    return _fill(f"{about['party']} in its federation", lede, [
-        ("The run", _bar(about["rounds"], store.agreement.rounds) + f"<p>{_text(about['state'])}</p>"
-         if about["run"] else "<p>Nothing was asked yet.</p>"),
-        ("What is left of what you agreed to", f"<p>{_text(about['left'])}</p>"),
-        ("What left this house", all_of_it + _table(("time", "run", "what", "round", "bytes"), (
-            (s["time"], s["run"][:8], s["kind"], s["index"] + (s["kind"] == "step"), s["bytes"]) for s in newest))),
-        ("What was refused, and why (the server is told only that)",
-         _table(("time", "why"), ((line["time"], line.get("reason", "")) for line in refused))),
-        ("Results here", f"<p>{_text(', '.join(about['results']))}</p>" if about["results"] else ""),
-        ("Terms", f"<p>fingerprint {_text(about['terms'])}</p>"),
-    ])  # fmt: skip
+    return _fill(
+        f"{about['party']} in its federation",
+        lede,
+        [
+            (
+                "The run",
+                _bar(about["rounds"], store.agreement.rounds) + f"<p>{_text(about['state'])}</p>"
+                if about["run"]
+                else "<p>Nothing was asked yet.</p>",
+            ),
+            ("What is left of what you agreed to", f"<p>{_text(about['left'])}</p>"),
+            (
+                "What left this house",
+                all_of_it
+                + _table(
+                    ("time", "run", "what", "round", "bytes"),
+                    (
+                        (s["time"], s["run"][:8], s["kind"], s["index"] + (s["kind"] == "step"), s["bytes"])
+                        for s in newest
+                    ),
+                ),
+            ),
+            (
+                "What was refused, and why (the server is told only that)",
+                _table(("time", "why"), ((line["time"], line.get("reason", "")) for line in refused)),
+            ),
+            ("Results here", f"<p>{_text(', '.join(about['results']))}</p>" if about["results"] else ""),
+            ("Terms", f"<p>fingerprint {_text(about['terms'])}</p>"),
+        ],
+    )
 
 
 def _server(place: Coordinator) -> str:
-    about, raw, there = server_status(place), place.status(), place.presence()
+    about = server_status(place)
+    raw = place.status()
+    there = place.presence()
     parties = "".join(
         f"<tr><td>{_text(name)}</td><td>{_state(online, 'connected' if online else 'not connected')}</td>"
         f"<td>{_text(since[:19])}</td><td>{_text(raw.get('reasons', {}).get(name, ''))}</td></tr>"
@@ -219,23 +248,38 @@ def _server(place: Coordinator) -> str:
     why = about.get("reason", "")
     going = about["state"] not in ("failed", "paused", "interrupted")
     error = raw.get("metrics", {}).get("relative_error")
-    figures = [("relative error", f"{error:.4f}" if isinstance(error, float) else ""),
-               ("seconds of the last round", about.get("seconds", "")),
-               ("came up", size(about.get("bytes_up", 0))), ("went down", size(about.get("bytes_down", 0))),
-               ("took part in the last round", ", ".join(about.get("took_part", []))),
-               ("waiting for", ", ".join(about.get("waiting_for", []))),
-               ("rejected", "; ".join(f"{k}: {n}" for k, n in about.get("rejected", {}).items())),
-               ("privacy", about.get("privacy", ""))]  # fmt: skip
+    figures = [
+        ("relative error", f"{error:.4f}" if isinstance(error, float) else ""),
+        ("seconds of the last round", about.get("seconds", "")),
+        ("came up", size(about.get("bytes_up", 0))),
+        ("went down", size(about.get("bytes_down", 0))),
+        ("took part in the last round", ", ".join(about.get("took_part", []))),
+        ("waiting for", ", ".join(about.get("waiting_for", []))),
+        ("rejected", "; ".join(f"{k}: {n}" for k, n in about.get("rejected", {}).items())),
+        ("privacy", about.get("privacy", "")),
+    ]
     lede = _state(place.served, f"served at {about['address']}" if place.served else "NOT served")
-    return _fill(place.terms.content["federation"]["name"] or "A federation", lede, [
-        ("Parties", shown if parties else "<p>Nobody was seen yet.</p>"),
-        ("The run", f"<p>{_state(going, about['state'])} {_text(why)}</p><p>{_text(about['advice'])}</p>"
-         + (_bar(raw["round"], raw["rounds"]) if "round" in raw else "")
-         + _table(("", ""), ((name, value) for name, value in figures if value not in ("", 0)))),
-        ("Who did what here", _table(("time", "by", "what"), (
-            (line["time"], line["by"], _deed(line)) for line in list(reversed(place.journal.lines()))[:SHOWN]))),
-        ("Terms", f"<p>fingerprint {_text(place.terms.fingerprint)}</p>"),
-    ])  # fmt: skip
+    return _fill(
+        place.terms.content["federation"]["name"] or "A federation",
+        lede,
+        [
+            ("Parties", shown if parties else "<p>Nobody was seen yet.</p>"),
+            (
+                "The run",
+                f"<p>{_state(going, about['state'])} {_text(why)}</p><p>{_text(about['advice'])}</p>"
+                + (_bar(raw["round"], raw["rounds"]) if "round" in raw else "")
+                + _table(("", ""), ((name, value) for name, value in figures if value not in ("", 0))),
+            ),
+            (
+                "Who did what here",
+                _table(
+                    ("time", "by", "what"),
+                    ((line["time"], line["by"], _deed(line)) for line in list(reversed(place.journal.lines()))[:SHOWN]),
+                ),
+            ),
+            ("Terms", f"<p>fingerprint {_text(place.terms.fingerprint)}</p>"),
+        ],
+    )
 
 
 def _deed(line: Mapping[str, Any]) -> str:

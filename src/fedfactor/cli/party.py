@@ -230,9 +230,18 @@ def join(
                 if notice := member.terms.notice:
                     typer.echo(notice)
             seat = _sign_up(
-                member, rows, yes, fingerprint, accept_changes=accept_changes, replace_data=replace_data,
-                reading=reading(), keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
-            )  # fmt: skip
+                member,
+                rows,
+                yes,
+                fingerprint,
+                accept_changes=accept_changes,
+                replace_data=replace_data,
+                reading=reading(),
+                keep_out=keep_out,
+                ledger=ledger,
+                budget=budget,
+                raise_budget=raise_budget,
+            )
             seats.append((member, seat, _lines_of(member, alone=len(key) == 1)))
         if agree_only:
             for member, _, _ in seats:
@@ -310,8 +319,10 @@ def leave(folder: Own, debug: Debug = False) -> None:
 
     with polite(debug):
         go(folder)
-    typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
-               f"Your rows, results and what you sent are here yet: fedfactor federation forget {folder}")  # fmt: skip
+    typer.echo(
+        f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
+        f"Your rows, results and what you sent are here yet: fedfactor federation forget {folder}"
+    )
 
 
 def forget(

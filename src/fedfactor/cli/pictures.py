@@ -11,8 +11,12 @@ from html import escape
 
 import numpy as np
 
-WIDTH, HEIGHT = 760, 380
-LEFT, RIGHT, TOP, BOTTOM = 56, 210, 16, 44
+WIDTH = 760
+HEIGHT = 380
+LEFT = 56
+RIGHT = 210
+TOP = 16
+BOTTOM = 44
 
 
 def png_uri(picture: np.ndarray) -> str:
@@ -72,7 +76,9 @@ def owners_svg(ways: Mapping[str, Mapping[str, float]], title: str) -> str:
     """Draw one row per owner with a mark for each way, from 0."""
     owners = list(next(iter(ways.values())))
     most = math.ceil(max(value for errors in ways.values() for value in errors.values()) * 20) / 20
-    row, left, right = 26, 70, 24
+    row = 26
+    left = 70
+    right = 24
     height = row * len(owners) + 40
 
     def x(value: float) -> float:

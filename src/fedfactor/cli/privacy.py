@@ -112,13 +112,24 @@ def privacy_of(
     if word == "none" and ledger is None:
         return None
     minimums = Minimums(allow=tuple(allow or ()))  # type: ignore[arg-type]
-    epsilon, delta, unit = 1.0 if epsilon is None else epsilon, 1e-5 if delta is None else delta, unit or "row"
+    epsilon = 1.0 if epsilon is None else epsilon
+    delta = 1e-5 if delta is None else delta
+    unit = unit or "row"
     if word == "dp":
         held = None if budget is None else Ledger(ledger, epsilon=budget, delta=delta, unit=unit)  # type: ignore[arg-type]
         wanted = dp(
-            epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, rows=rows, subject=subject,  # type: ignore[arg-type]
-            cap=cap, known_to=known_to, colluding=colluding or 0, ledger=ledger if held is None else held,
-        )  # fmt: skip
+            epsilon,
+            delta,
+            unit=unit,  # type: ignore[arg-type]
+            clip=clip,
+            row_bound=row_bound,
+            rows=rows,
+            subject=subject,
+            cap=cap,
+            known_to=known_to,
+            colluding=colluding or 0,
+            ledger=ledger if held is None else held,
+        )
         return wanted, minimums
     books = () if ledger is None else (Ledger(ledger, epsilon=budget, delta=delta),)
     return minimums, *books, *(() if word == "none" else (word,))

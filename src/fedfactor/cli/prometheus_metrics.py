@@ -46,33 +46,60 @@ def _progress(files: Iterable[Path]) -> list[str]:
 
 def server_metrics(place: Coordinator) -> str:
     """Return the figures of the coordinator."""
-    raw, there, state = place.status(), place.presence(), run_state(place)
+    raw = place.status()
+    there = place.presence()
+    state = run_state(place)
     days = (certificates.expires(place.folder / "server.pem") - certificates.now()).total_seconds() / 86400
-    error, refusing = raw.get("metrics", {}).get("relative_error"), raw.get("refusing", ())
+    error = raw.get("metrics", {}).get("relative_error")
+    refusing = raw.get("refusing", ())
     rejected: dict[str, int] = {"refused": 0, **raw.get("rejected", {})}
     lines = [
         *_of_the_machine(place.folder),
         *_gauge("serving", "Whether fedfactor serve runs in the folder.", place.served),
-        *_metric("party_connected", "gauge", "Whether a party is connected.",
-                 (({"party": name}, online) for name, (online, _) in there.items())),
-        *_metric("party_refusing", "gauge", "Whether the run is paused because a party refuses to answer.",
-                 (({"party": name}, name in refusing) for name in place.terms.names)),
-        *_metric("run_state", "gauge", "1 for the state in which the run is.",
-                 (({"state": name}, name == state) for name in RUN_STATES)),
+        *_metric(
+            "party_connected",
+            "gauge",
+            "Whether a party is connected.",
+            (({"party": name}, online) for name, (online, _) in there.items()),
+        ),
+        *_metric(
+            "party_refusing",
+            "gauge",
+            "Whether the run is paused because a party refuses to answer.",
+            (({"party": name}, name in refusing) for name in place.terms.names),
+        ),
+        *_metric(
+            "run_state",
+            "gauge",
+            "1 for the state in which the run is.",
+            (({"state": name}, name == state) for name in RUN_STATES),
+        ),
         *_gauge("running", "Whether a run goes on.", place.running),
         *_gauge("round", "Rounds completed in the present run.", raw.get("round", 0)),
         *_gauge("rounds", "Rounds that were agreed.", raw["rounds"]),
         *_gauge("round_duration_seconds", "Seconds that the last round took.", raw.get("seconds", 0.0)),
         *_gauge("round_deadline_seconds", "Seconds that a round waits for answers.", place.terms.policy().deadline),
         *_progress([place.folder / "checkpoint" / "run.safetensors", place.folder / "run"]),
-        *_metric("bytes_up_total", "counter", "Bytes that came from parties in the present run.",
-                 [({}, raw.get("bytes_up", 0))]),
-        *_metric("bytes_down_total", "counter", "Bytes that went to parties in the present run.",
-                 [({}, raw.get("bytes_down", 0))]),
-        *_metric("rejected_total", "counter", "Messages that were rejected in the present run, by kind.",
-                 (({"kind": kind}, n) for kind, n in rejected.items() if " " not in kind)),
+        *_metric(
+            "bytes_up_total",
+            "counter",
+            "Bytes that came from parties in the present run.",
+            [({}, raw.get("bytes_up", 0))],
+        ),
+        *_metric(
+            "bytes_down_total",
+            "counter",
+            "Bytes that went to parties in the present run.",
+            [({}, raw.get("bytes_down", 0))],
+        ),
+        *_metric(
+            "rejected_total",
+            "counter",
+            "Messages that were rejected in the present run, by kind.",
+            (({"kind": kind}, n) for kind, n in rejected.items() if " " not in kind),
+        ),
         *_gauge("certificate_days", "Days until the server's certificate ends.", days),
-    ]  # fmt: skip
+    ]
     if isinstance(error, float):
         lines += _gauge("relative_error", "Error of the last round.", error)
     return "\n".join(lines) + "\n"
@@ -89,7 +116,7 @@ def party_metrics(folder: Path) -> str:
         *_metric("sent_bytes_total", "counter", "Bytes that this party sent.", [({}, about["bytes_sent"])]),
         *_metric("sent_total", "counter", "Messages that this party sent.", [({}, about["messages"])]),
         *_metric("refused_total", "counter", "Messages that this party refused.", [({}, about["refused"])]),
-    ]  # fmt: skip
+    ]
     for what, number in about["remaining"].items():
         lines += _gauge(f"{what}_left", f"How many {what} the terms still allow on these rows.", number)
     for what, value in about["epsilon"].items():

@@ -20,7 +20,8 @@ def quality_of(record: Mapping[str, Any], algorithm: Any, ratings: bool = False)
         return found
     from fedfactor.evaluation.fit_quality import kind_of_fit
 
-    kind, error = kind_of_fit(algorithm, ratings), record.get("relative_error")
+    kind = kind_of_fit(algorithm, ratings)
+    error = record.get("relative_error")
     if not isinstance(error, float | int) or not math.isfinite(error):
         return {"kind": kind}
     if kind in ("squared", "divergence"):
@@ -54,7 +55,8 @@ def main_figures(quality: Mapping[str, Any]) -> list[str]:
 
 
 def _phrases(quality: Mapping[str, Any]) -> list[str]:
-    explained, wrong = number(quality.get("explained")), number(quality.get("errors_per_100_ones"))
+    explained = number(quality.get("explained"))
+    wrong = number(quality.get("errors_per_100_ones"))
     found = []
     if explained is not None:
         found.append(explains(quality["kind"], explained))
@@ -101,12 +103,14 @@ def owner_figure(kind: str, error: float) -> tuple[str, str]:
 
 def main_card(quality: Mapping[str, Any], error: float | None, whose: str) -> tuple[str, str, str] | None:
     """Return the figure, its name and a remark for the first card of a report."""
-    kind, base = quality["kind"], quality.get("baseline")
+    kind = quality["kind"]
+    base = quality.get("baseline")
     base = base if isinstance(base, dict) else {}
     held = {"ratings": ("held_out_rmse", "RMSE of held-out ratings"), "lists": ("held_out_ndcg", "NDCG@10, held out")}
     if kind in held:
         key, name = held[kind]
-        value, simple = number(quality.get(key)), number(base.get(key))
+        value = number(quality.get(key))
+        simple = number(base.get(key))
         if value is None:
             return None if error is None else (f"{error:.4f}", "relative error of fitted ratings", "not held out")
         return f"{value:.4f}", name, "" if simple is None else f"{base.get('name')}: {simple:.4f}"

@@ -71,7 +71,8 @@ def rank(
     with polite(debug):
         refuse_scattered(engine)
         chosen, seed, first = _engine(engine, scheduler, seed)
-        quiet, out = quiet or not first, out if first else None
+        quiet = quiet or not first
+        out = out if first else None
         if out is not None and not out.parent.is_dir():  # told before the runs, not after
             raise ValueError(f"-o {out}: there is no folder {out.parent}. Make it first.")
         candidates = parse_ranks(ranks)
@@ -86,9 +87,17 @@ def rank(
                 told(done, of, f"held-out error {error:.4f}")
 
             found = select_rank(
-                federation, candidates, algorithm=method, share=share, repeats=repeats, rounds=rounds, seed=seed,
-                device=device, engine=chosen, progress=progress,
-            )  # fmt: skip
+                federation,
+                candidates,
+                algorithm=method,
+                share=share,
+                repeats=repeats,
+                rounds=rounds,
+                seed=seed,
+                device=device,
+                engine=chosen,
+                progress=progress,
+            )
         if out is not None:
             out.write_text(json.dumps(found.summary(), indent=2) + "\n")
     if first:

@@ -131,10 +131,14 @@ def reads(*, prepares: bool = True, marks_missing: bool = True) -> Callable[[Cal
             if name not in ("reading", "steps")
         ]
         added = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False if kind.__origin__ is bool else None,
-                              annotation=kind)
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if kind.__origin__ is bool else None,
+                annotation=kind,
+            )
             for name, kind in options.items()
-        ]  # fmt: skip
+        ]
 
         @wraps(command)
         def run(**given: Any) -> None:
@@ -245,7 +249,8 @@ def telling(quiet: bool = False) -> Iterator[None]:
     if quiet:
         yield
         return
-    teller, level = _Teller(), log.level
+    teller = _Teller()
+    level = log.level
     log.addHandler(teller)
     log.setLevel(logging.INFO)
     try:

@@ -145,7 +145,9 @@ def page(folder: Path) -> str:
         "settings": ("Settings", _settings(told)),
     }
     sections = {key: part for key, part in sections.items() if part[1]}
-    k, m, what = told.rank, V.shape[1], "items" if told.ratings else "features"
+    k = told.rank
+    m = V.shape[1]
+    what = "items" if told.ratings else "features"
     template = Template((resources.files("fedfactor.cli") / "report.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=_text(f"{record['algorithm']}: {k} components of {m} {what}"),
@@ -229,10 +231,16 @@ def _cards(told: Told) -> str:
         mode = (record.get("privacy") or {}).get("mode", "none")
         unit = (record.get("privacy") or {}).get("unit")
         cards.append(
-            ("none" if mode == "none" else f"ε = {epsilon:.3g}" if math.isfinite(epsilon) else mode.replace("-", " "),
-             "differential privacy" if math.isfinite(epsilon) else "protection of uploads",
-             f"of one {_whose(unit)}" if unit else "no bound on what can be learnt of a row (ε = ∞)")
-        )  # fmt: skip
+            (
+                "none"
+                if mode == "none"
+                else f"ε = {epsilon:.3g}"
+                if math.isfinite(epsilon)
+                else mode.replace("-", " "),
+                "differential privacy" if math.isfinite(epsilon) else "protection of uploads",
+                f"of one {_whose(unit)}" if unit else "no bound on what can be learnt of a row (ε = ∞)",
+            )
+        )
     return "".join(
         f"<li><b>{_text(a)}</b><span>{_text(b)}</span><br><small>{_text(c)}</small></li>" for a, b, c in cards
     )
@@ -290,7 +298,9 @@ def _good(told: Told) -> str:
     elif len(told.owners) > 1:
         worst = _worst(told)
         rows = _rows(told)
-        body, gain, kind = "", _kept_aside(told), told.quality["kind"]
+        body = ""
+        gain = _kept_aside(told)
+        kind = told.quality["kind"]
         head = owner_figure(kind, 0.0)[0]
         for name in sorted(told.run.scores, key=lambda each: -_finite(told.run.scores[each].relative_error)):
             error = told.run.scores[name].relative_error
@@ -568,7 +578,8 @@ def _bound(epsilon: float, about: dict[str, Any]) -> str:
             "No noise was added, so nothing bounds what all sums together may tell of a row (ε = ∞). "
             f"<small>Guarantee: {guarantee}.</small>"
         )
-    unit, delta = _text(_whose(about.get("unit"))), about.get("delta")
+    unit = _text(_whose(about.get("unit")))
+    delta = about.get("delta")
     shown = f", δ = {delta:g}" if isinstance(delta, float | int) else ""
     chance = f", but for a chance of {delta:g}" if isinstance(delta, float | int) else ""
     return (

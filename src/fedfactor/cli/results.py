@@ -117,7 +117,8 @@ def _traffic(record: dict[str, Any]) -> str:
     """Say what was sent: by all, or by one party of a federation."""
     if "bytes_sent" in record:
         return f"sent {size(record['bytes_sent'])} in {record['letters']} letters"
-    up, down = size(record["bytes_up"]), size(record["bytes_down"])
+    up = size(record["bytes_up"])
+    down = size(record["bytes_down"])
     took = f" in {duration(record['seconds'])}" if record.get("seconds") is not None else ""
     return f"sent {up} up and {down} down{took}"
 

@@ -41,7 +41,8 @@ def summary_table(
     measured = run.measured
     worst, error = measured.worst_client
     whose = " (yours to know; not covered by ε)" if run.owners_only else ""
-    total, least = f"{measured.relative_error:.5f} over all rows{whose}", f"{error:.5f} ({worst})"
+    total = f"{measured.relative_error:.5f} over all rows{whose}"
+    least = f"{error:.5f} ({worst})"
     if run.owners_only and _one_scale_decides(federation):
         # Noise drowns the small columns, and the large ones make the error look good all the same.
         total = f"not shown: large columns alone decide it; {PUBLIC_SCALES}"

@@ -145,5 +145,7 @@ def results(
     typer.echo(printable(f"Run {told['run']}: {told['rounds']} rounds, terms {str(told['terms'])[:16]}."))
     if later:
         typer.echo(printable(f"{later}; this is the last that did."))
-    typer.echo(f"Results are in {out}. Open {page.name} in a browser, or the tables in a spreadsheet: "
-               f"{', '.join(str(table.relative_to(out)) for table in tables)}.")  # fmt: skip
+    typer.echo(
+        f"Results are in {out}. Open {page.name} in a browser, or the tables in a spreadsheet: "
+        f"{', '.join(str(table.relative_to(out)) for table in tables)}."
+    )

@@ -30,7 +30,8 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
 
     place = _place(file, folder)
     with polite(debug), from_anywhere(place):
-        found, deeds = listed(place), Journal(place).lines()
+        found = listed(place)
+        deeds = Journal(place).lines()
         ended = {deed["run"]: deed["time"] for deed in deeds if deed["deed"] == "run finished"}
         last = found[-1] if found else None
         for number, version in enumerate(found, 1):
@@ -60,9 +61,11 @@ def go_on(
 
     with polite(debug):
         terms = start_next_at(file, _place(file, folder), run)
-    typer.echo(f"The next run starts at {terms.start}. That is a new agreement:\n"
-               f"  send {file} to {', '.join(terms.names)}, who join with --accept-changes;\n"
-               f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip
+    typer.echo(
+        f"The next run starts at {terms.start}. That is a new agreement:\n"
+        f"  send {file} to {', '.join(terms.names)}, who join with --accept-changes;\n"
+        f"  fedfactor serve {file} (again), then fedfactor start {file} --again"
+    )
 
 
 def stability_of(file: Toml, folder: Server = None, debug: Debug = False) -> None:

@@ -32,7 +32,8 @@ def write_checked(path: str | os.PathLike[str], data: bytes) -> Path:
 def read_checked(path: str | os.PathLike[str]) -> bytes:
     """Read what :func:`write_checked` wrote, or refuse it when any of its bytes changed."""
     whole = Path(path).read_bytes()
-    data, tail = whole[:-_TAIL], whole[-_TAIL:]
+    data = whole[:-_TAIL]
+    tail = whole[-_TAIL:]
     if tail != _MARK + hashlib.sha256(data).hexdigest().encode() + b"\n":
         raise CheckpointError(
             f"{path} is damaged: its checksum is wrong. Restore it from a back-up, or begin anew without it."

@@ -305,7 +305,8 @@ def agree(found: Sequence[Facts]) -> Meta:
             )
     check_tiling([each.bounds for each in found], first.n_features, [each.place for each in found])
     dtype = "float32" if all(each.dtype == "float32" or each.dtype in HALVES for each in found) else "float64"
-    names, masked = tuple(each.name for each in found), any(each.masked for each in found)
+    names = tuple(each.name for each in found)
+    masked = any(each.masked for each in found)
     blocks = tuple((*each.place, *each.bounds) for each in found if each.place and each.bounds) or None
     n_rows = max(block[3] for block in blocks) if blocks else sum(each.n_rows for each in found)
     return Meta(first.n_features, names, dtype, masked, n_rows, blocks)

@@ -16,7 +16,10 @@ from fedfactor.core.pytree import Array, public, record
 SCALES = ("rms", "mean", "std", "max", "quantile")
 """What a column can be divided by."""
 
-_LEAST, _MOST, _STEPS = -24, 40, 4  # quarter powers of two, from 6e-8 to 1e12
+# quarter powers of two, from 6e-8 to 1e12
+_LEAST = -24
+_MOST = 40
+_STEPS = 4
 BINS = (_MOST - _LEAST) * _STEPS
 """Sizes that positive cells are counted by where a largest value or a quantile is asked for."""
 
@@ -54,7 +57,8 @@ class ColumnSums:
         if name == "tf-idf":
             return np.log((1 + float(self.n)) / (1 + self.support)) + 1
         cells = np.maximum(self.cells, 1)
-        mean, square = self.sums / cells, self.squares / cells
+        mean = self.sums / cells
+        square = self.squares / cells
         variance = np.maximum(square - mean * mean, 0)
         if name == "select":
             spread = np.divide(variance, np.abs(mean), out=np.zeros_like(mean), where=mean != 0)
@@ -97,11 +101,15 @@ def column_sums(X: Any, mask: Any = None, *, bins: bool = False) -> ColumnSums:
         sums = np.bincount(X.indices, X.data, m)
         support = np.bincount(X.indices, X.data != 0, m)
         stored = np.bincount(X.indices, minlength=m)
-        values, columns = X.data, X.indices
+        values = X.data
+        columns = X.indices
     else:
-        squares, support = np.square(X, dtype=np.float64).sum(0), (X != 0).sum(0)
-        sums, stored = X.sum(0, dtype=np.float64), None
-        values, columns = np.asarray(X), None
+        squares = np.square(X, dtype=np.float64).sum(0)
+        support = (X != 0).sum(0)
+        sums = X.sum(0, dtype=np.float64)
+        stored = None
+        values = np.asarray(X)
+        columns = None
     cells: Any = np.full(m, float(n)) if mask is None else stored if isinstance(mask, str) else mask.sum(0)
     sizes = _counted(values, columns, m) if bins else np.zeros((0, m))
     leaves = (np.asarray(part, np.float64) for part in (support, squares, sums, cells, sizes))

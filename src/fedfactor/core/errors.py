@@ -66,9 +66,11 @@ class ExposureWarning(UserWarning):
 
 def callers_level() -> int:
     """Count the frames of this library, and of what called it on its behalf, above the line a warning is about."""
-    level, frame = 1, inspect.currentframe()
+    level = 1
+    frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(
         ("fedfactor.", "sklearn.", "dataclasses")
     ):
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     return level - 1

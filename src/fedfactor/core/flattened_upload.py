@@ -87,7 +87,9 @@ def flatten(up: Tree, *, noisy: bool) -> tuple[Parcel, Layout]:
 
 def restore(parcel: Parcel, layout: Layout) -> Tree:
     """Cut a parcel into an upload of the given layout."""
-    flat, position, parts = parcel.floats, 0, dict(zip(layout.side, parcel.side, strict=True))
+    flat = parcel.floats
+    position = 0
+    parts = dict(zip(layout.side, parcel.side, strict=True))
     found: dict[str, np.ndarray] = {}
     for path, leaf in leaves(layout.like):
         kind = to_numpy(leaf).dtype

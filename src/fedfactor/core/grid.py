@@ -40,7 +40,8 @@ class GridShard(Shard):
     @property
     def bounds(self) -> Bounds:
         """First and last row, first and last column."""
-        rows, columns = self.row_start + self.n_rows, self.column_start + int(self.columns.shape[1])
+        rows = self.row_start + self.n_rows
+        columns = self.column_start + int(self.columns.shape[1])
         return self.row_start, rows, self.column_start, columns
 
     def cast(self, dtype: str) -> Shard:
@@ -130,11 +131,12 @@ def grid_blocks(shape: tuple[int, int], grid: tuple[int, int]) -> dict[str, tupl
     (p, q), rows, columns = grid, even_bounds(shape[0], grid[0]), even_bounds(shape[1], grid[1])
     return {
         f"{i:0{len(str(p - 1))}d}-{j:0{len(str(q - 1))}d}": (
-            (i, j), (rows[i], rows[i + 1], columns[j], columns[j + 1]),
+            (i, j),
+            (rows[i], rows[i + 1], columns[j], columns[j + 1]),
         )
         for i in range(p)
         for j in range(q)
-    }  # fmt: skip
+    }
 
 
 def block_federation(X: Any, grid: tuple[int, int], names: Sequence[str] | None = None) -> Federation:

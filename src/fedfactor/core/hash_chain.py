@@ -48,7 +48,8 @@ class Chain:
     """
 
     def __init__(self, path: str | os.PathLike[str], witness: Witness | None = None) -> None:
-        self.path, self._witness = Path(path), witness
+        self.path = Path(path)
+        self._witness = witness
         self._head = self.path.with_name(self.path.name + ".head")
         self._seen: tuple[Any, tuple[list[dict[str, Any]], str, int]] | None = None
 
@@ -89,7 +90,8 @@ class Chain:
     def _read(self) -> tuple[list[dict[str, Any]], str, int]:
         """Return the lines, the digest of the last one, and the bytes that they take; read again when files changed."""
         while True:
-            mark, seen = self._mark(), self._seen
+            mark = self._mark()
+            seen = self._seen
             if seen is not None and seen[0] == mark:
                 return seen[1]
             try:
@@ -115,7 +117,8 @@ class Chain:
         if not count <= len(whole) <= count + 1:  # killed between a line and the count of it
             raise self._changed(f"it has {len(whole)} lines, but {count} were written")
         found: list[dict[str, Any]] = []
-        digest, size = "", 0
+        digest = ""
+        size = 0
         for number, text in enumerate(whole, 1):
             try:
                 line: Any = json.loads(text)
@@ -124,7 +127,8 @@ class Chain:
                 raise self._changed(f"line {number} cannot be read") from None
             if before != digest:
                 raise self._changed(f"line {number} does not follow the one before it")
-            digest, size = _digest(text + b"\n"), size + len(text) + 1
+            digest = _digest(text + b"\n")
+            size = size + len(text) + 1
             if number == count and digest != last:
                 raise self._changed(f"line {number} is not the one that was written")
             found.append(line)

@@ -49,7 +49,8 @@ def looks_like_ids(name: str, values: Any) -> bool:
         return True
     if len(column) < _MANY:
         return False
-    least, most = float(column.min()), float(column.max())
+    least = float(column.min())
+    most = float(column.max())
     counted = least in (0.0, 1.0) and np.array_equal(column, np.arange(len(column)) + least)
     long = least >= 10 ** (_DIGITS - 1) and len(str(int(least))) == len(str(int(most)))
     return bool(counted or long)

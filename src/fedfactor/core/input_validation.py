@@ -54,7 +54,8 @@ def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
     features: tuple[str, ...] | None = None
     if is_named(data):
         names = data.var_names if hasattr(data, "var_names") else data.features
-        features, data = None if names is None else tuple(map(str, names)), data.X
+        features = None if names is None else tuple(map(str, names))
+        data = data.X
     if is_sparse(data):
         X = _summed(data.tocsr())
     elif is_frame(data):
@@ -362,7 +363,8 @@ def _place(
         found = np.flatnonzero(wrong(cells.data))
         if not len(found):
             return ""
-        row, column = int(cells.coords[0][found[0]]), int(cells.coords[1][found[0]])
+        row = int(cells.coords[0][found[0]])
+        column = int(cells.coords[1][found[0]])
     elif library(X) == "numpy":
         cell = next(((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), None)
         if cell is None:
@@ -407,7 +409,8 @@ def check_features(
             f"Owner {named!r} names its features but owner {bare!r} does not, so nobody can tell whether the columns "
             "agree. Name them for all owners, or for none."
         )
-    here, there = set(features), set(reference)
+    here = set(features)
+    there = set(reference)
     only = {first: [f for f in reference if f not in here], name: [f for f in features if f not in there]}
     if any(only.values()):
         told = "; ".join(

@@ -105,7 +105,8 @@ class _Ahead:
     """How far the thread that fetches is, and how far the work: each waits for the other."""
 
     def __init__(self, count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> None:
-        self.count, self.parts = count, parts
+        self.count = count
+        self.parts = parts
         self.fetched = self.begun = 0
         self.over = False
         self.changed = threading.Condition()

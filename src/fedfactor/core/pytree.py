@@ -182,7 +182,8 @@ def add_up(total: T, tree: T) -> T:
     # A record of arrays, as nearly every message is, is added to without being made anew for each.
     changed = {}
     for name in names:
-        before, leaf = getattr(total, name), getattr(tree, name)
+        before = getattr(total, name)
+        leaf = getattr(tree, name)
         after = _add_up(before, leaf) if is_numpy(before) and is_numpy(leaf) else tree_map(_add_up, before, leaf)
         if after is not before:
             changed[name] = after

@@ -75,7 +75,8 @@ class Witness:
             The `SKETCH` smallest digests of single rows: rows in another order, or with some of them left out, are
             taken for the same.
         """
-        here, known = str(chain.resolve()), self._read()
+        here = str(chain.resolve())
+        known = self._read()
         for other, about in known.items():
             same = rows in about.get("rows", ()) or any(_alike(sketch, kept) for kept in about.get("sketches", ()))
             if other == here or about.get("kind") != kind or not same or not about["lines"]:
@@ -87,12 +88,17 @@ class Witness:
                     "give its file (--ledger). If it is lost, and you decide that what these rows have cost no longer "
                     f"counts, delete {self.path}."
                 )
-        before, fresh = known.get(here, {}), list(sketch)
+        before = known.get(here, {})
+        fresh = list(sketch)
         names, sketches = (before.get(part, []) for part in ("rows", "sketches"))
-        self._change(chain, {
-            "kind": kind, "rows": [*names, *({rows} - set(names))],
-            "sketches": sketches if fresh in sketches else [*sketches, fresh],
-        })  # fmt: skip
+        self._change(
+            chain,
+            {
+                "kind": kind,
+                "rows": [*names, *({rows} - set(names))],
+                "sketches": sketches if fresh in sketches else [*sketches, fresh],
+            },
+        )
 
     def _change(self, chain: Path, change: dict[str, Any]) -> None:
         with alone_with(self.path):

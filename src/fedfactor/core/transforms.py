@@ -196,7 +196,10 @@ class Sender:
         noise_seed: int | None = None,
         outbox: Outbox | None = None,
     ) -> None:
-        self.links, self._algorithm, self._seed, self._outbox = tuple(links), algorithm, noise_seed, outbox
+        self.links = tuple(links)
+        self._algorithm = algorithm
+        self._seed = noise_seed
+        self._outbox = outbox
         self.noisy = any(link.noisy for link in links)
         self.changes = any(type(link).encode is not Transform.encode for link in links)
 

@@ -22,7 +22,8 @@ class VersionedPickle:
         return {**above.__getstate__(), _BY: self._pickled_by}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        found, above = dict(state), super()
+        found = dict(state)
+        above = super()
         by: Any = found.pop(_BY, "0.1")
         if by != self._pickled_by:
             raise DataError(

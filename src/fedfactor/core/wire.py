@@ -38,9 +38,19 @@ HEADER_LIMIT = 1 << 20
 """Longest header in bytes that is read from a peer."""
 
 _DTYPES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
 
 
 _ROUNDING = {"float64": (1e-9, 1e-10), "float32": (1e-5, 1e-6), "float16": (1e-2, 1e-3)}
@@ -137,7 +147,8 @@ def _declared(header: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, entry in header.items():
         try:
-            dtype, shape = _DTYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
+            dtype = _DTYPES[entry["dtype"]]
+            shape = tuple(int(size) for size in entry["shape"])
         except (KeyError, TypeError, ValueError, OverflowError):
             raise ProtocolError(f"Leaf {name!r} declares no usable dtype and shape.") from None
         found[name] = (dtype, shape)
@@ -149,7 +160,8 @@ def from_bytes(data: bytes, *, extra: Mapping[str, type] | None = None) -> Tree:
 
     For bytes of another party use :func:`receive`, which also knows what to expect.
     """
-    arrays, text = _arrays(data), read_header(data, limit=1 << 30)[1]
+    arrays = _arrays(data)
+    text = read_header(data, limit=1 << 30)[1]
     try:
         return _build(json.loads(text["outline"]), arrays, "", extra or {})
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -252,7 +264,8 @@ def check_message(message: Tree, expected: Mapping[type, Spec], *, ask_card: boo
 
 def check_finite(message: Tree, *, ask_card: bool = True) -> None:
     """Check that a message holds neither NaN nor infinity."""
-    cls, held = kind_of(message), leaves(message)
+    cls = kind_of(message)
+    held = leaves(message)
     on_card = [path for path, leaf in held if getattr(leaf, "is_cuda", False)]
     if ask_card and on_card:
         _check_finite_on_card(cls, message)

@@ -32,7 +32,8 @@ def even_tiles(
     (['00', '01'], (10, 10))
     """
     rng = np.random.default_rng(seed)
-    U, V = np.zeros((n, k), bool), np.zeros((k, m), bool)
+    U = np.zeros((n, k), bool)
+    V = np.zeros((k, m), bool)
     for tile in range(k):
         share = rng.uniform(0.1, 0.3)
         U[:, tile] = rng.random(n) < share
@@ -59,7 +60,8 @@ def uneven_tiles(n: int, m: int, k: int, n_clients: int, *, held: int = 2, flips
     V = np.zeros((k, m), bool)
     for tile in range(k):
         V[tile] = rng.random(m) < rng.uniform(0.1, 0.3)
-    owners, losses = [], []
+    owners = []
+    losses = []
     for _ in range(n_clients):
         U = np.zeros((n // n_clients, k), bool)
         for tile in rng.choice(k, held, replace=False):

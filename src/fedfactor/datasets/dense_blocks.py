@@ -46,7 +46,8 @@ def dense_blocks(
     ((50, 20), True)
     """
     rng = np.random.default_rng(seed)
-    U, V = np.zeros((n, k)), np.zeros((k, m))
+    U = np.zeros((n, k))
+    V = np.zeros((k, m))
     for block in range(k):
         U[rng.random(n) < rng.uniform(*share), block] = 1
         V[block, rng.random(m) < rng.uniform(*share)] = 1
@@ -105,7 +106,9 @@ def shared_and_private(
         V[np.arange(count), rng.integers(m, size=count)] = 1.0  # no component is empty
         return V
 
-    V, X, own = components(shared), {}, {}
+    V = components(shared)
+    X = {}
+    own = {}
     for c in range(clients):
         name = f"{c:02d}"
         own[name] = components(private)

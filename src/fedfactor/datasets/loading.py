@@ -177,7 +177,8 @@ def load_dataset(name: str, *, download: bool = False) -> Dataset:
     """
     if name not in _ENTRIES:
         raise DataError(f"No data set is called {name!r}. Known are {', '.join(sorted(_ENTRIES))}.")
-    entry, folder = _ENTRIES[name], data_folder()
+    entry = _ENTRIES[name]
+    folder = data_folder()
     absent = [path for path in _needed(folder, name) if not path.is_file()]
     if absent and name in ORIGINALS and (download or _has_original(folder, name)):
         download_files(name, folder)
@@ -194,9 +195,11 @@ def load_dataset(name: str, *, download: bool = False) -> Dataset:
         X, features = read_ratings(folder, name)
         return Dataset(X, None, features, name, entry.source)
     X = load_table(folder / entry.file).X
-    y, features = _side(folder, entry, entry.y), _side(folder, entry, entry.features)
+    y = _side(folder, entry, entry.y)
+    features = _side(folder, entry, entry.features)
     if name == "golub" and y is not None:
-        X, y = np.ascontiguousarray(X.T), np.array([sample.split("_")[0] for sample in y])
+        X = np.ascontiguousarray(X.T)
+        y = np.array([sample.split("_")[0] for sample in y])
     if name == "hapmap3":
         X[X == 255] = np.nan
     return Dataset(X, y, None if features is None else tuple(features.tolist()), name, entry.source)

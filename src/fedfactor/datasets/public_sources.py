@@ -179,7 +179,8 @@ _RATINGS = {
 
 def _read_cells(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
     file, member, separator, skip = _RATINGS[name]
-    plain, archive = folder / file, folder / ORIGINALS[name][0].path
+    plain = folder / file
+    archive = folder / ORIGINALS[name][0].path
     try:
         if plain.is_file():
             content = plain.read_bytes()

@@ -89,7 +89,8 @@ def planted_nmf(
     labels = split_evenly(n, n_clients, seed=None)
     U = _sparse_factor(stream("planted nmf U", seed), _held(labels, k, per_client), density)
     V = _sparse_factor(stream("planted nmf V", seed), np.ones((k, m), bool), density)
-    U, V = U.astype(dtype), V.astype(dtype)
+    U = U.astype(dtype)
+    V = V.astype(dtype)
     clean = U @ V
     X = clean
     if noise:
@@ -159,7 +160,8 @@ def planted_boolean(
         )
     labels = split_evenly(n, n_clients, seed=None)
     held = _held(labels, k, per_client)
-    U, V = np.zeros((n, k), dtype), np.zeros((k, m), dtype)
+    U = np.zeros((n, k), dtype)
+    V = np.zeros((k, m), dtype)
     rng = stream("planted tiles", seed)
     for component in range(k):
         U[_share(rng, np.flatnonzero(held[:, component]), low, high), component] = 1

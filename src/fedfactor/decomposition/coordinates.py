@@ -38,8 +38,10 @@ def score_of_cells(X: Array, mask: Any, fitted: np.ndarray, mean: np.ndarray | N
     fitted = fitted if mean is None else fitted + mean
     if scipy.sparse.issparse(X):
         cells = X.tocoo()
-        true, found = cells.data, fitted[cells.coords]
+        true = cells.data
+        found = fitted[cells.coords]
     else:
-        true, found = np.asarray(X)[mask], fitted[mask]
+        true = np.asarray(X)[mask]
+        found = fitted[mask]
     true = true.astype(np.float64)
     return Score.of(float(((true - found) ** 2).sum()), true.size, float((true**2).sum()))

@@ -202,7 +202,8 @@ class PooledPCA(_Spectral):
         super()._adopt(result, federation)
         fitted: Any = result.algorithm.fitted
         self.mean_ = np.asarray(fitted[0], self.explained_variance_.dtype)
-        fewest, k = min(self.n_samples_, self.n_features_in_), self.n_components_
+        fewest = min(self.n_samples_, self.n_features_in_)
+        k = self.n_components_
         left = max(fitted[3][0] - sum(fitted[2]), 0.0)
         self.noise_variance_ = left / (fewest - k) if fewest > k else 0.0
 

@@ -176,7 +176,8 @@ def _check_left(before: Any, after: Any) -> None:
     """Refuse totals that no rows can have."""
     if float(after.rows) < 1:
         raise DataError("No row would be left. Remove fewer rows, or fit other ones.")
-    squares, were = diagonal(after.half), diagonal(before.half)
+    squares = diagonal(after.half)
+    were = diagonal(before.half)
     if bool((squares < -ROUNDING * np.maximum(were, 0)).any()):
         raise DataError(
             "The sums of squares of the remaining rows would be negative, so not all of these rows took part. Give the "

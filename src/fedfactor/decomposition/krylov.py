@@ -90,7 +90,8 @@ def eigenvectors_within(Q: Array, Y: Array, k: int, precision: float) -> tuple[n
     >>> eigenvectors_within(np.eye(3)[:2], C[:2], 1, 1e-16)
     (array([3.]), array([[1., 0., 0.]]))
     """
-    Q, Y = np.asarray(Q, np.float64), np.asarray(Y, np.float64)
+    Q = np.asarray(Q, np.float64)
+    Y = np.asarray(Y, np.float64)
     T = (Y @ Q.T + Q @ Y.T) / 2
     shift = precision * np.sqrt(len(Q)) * float(np.linalg.norm(Y))
     try:

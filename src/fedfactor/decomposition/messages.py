@@ -101,7 +101,8 @@ class Held:
 
     def with_rows(self, half: Array, total: Array, rows: float) -> tuple[Array, Array, np.float64]:
         """Return the totals after the change."""
-        held, sign = self.totals, self.sign
+        held = self.totals
+        sign = self.sign
         return held.half + sign * half, held.total + sign * total, np.float64(held.rows + sign * rows)
 
 

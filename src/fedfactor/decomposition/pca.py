@@ -114,14 +114,22 @@ class _SecondMoments(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """List a Gram matrix, or products with directions; down the components."""
-        m, kind, number = meta.n_features, meta.dtype, Leaf("float64", ())
-        row, few = Leaf(kind, (m,)), Leaf(kind, (m,), exact=False)
+        m = meta.n_features
+        kind = meta.dtype
+        number = Leaf("float64", ())
+        row = Leaf(kind, (m,))
+        few = Leaf(kind, (m,), exact=False)
         V = Leaf(kind, (self.n_components or m, m), exact=False)
         found: dict[type, Spec] = {
             Components: {
-                "V": V, "mean": row, "singular": few, "variances": few, "variance": number, "rows": number,
+                "V": V,
+                "mean": row,
+                "singular": few,
+                "variances": few,
+                "variance": number,
+                "rows": number,
             }
-        }  # fmt: skip
+        }
         if not self._by_gram(meta):
             wide = Leaf(kind, (self._block(m), m), exact=False)
             up: Spec = {"Y": wide, "total": row, "squares": number, "rows": number}
@@ -137,8 +145,10 @@ class _SecondMoments(Algorithm):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Any]:
         """Ask for the Gram matrix, or for products with random directions."""
-        m, zero = meta.n_features, np.float64(0)
-        empty, none = np.zeros(m, meta.dtype), np.zeros(0, np.uint8)
+        m = meta.n_features
+        zero = np.float64(0)
+        empty = np.zeros(m, meta.dtype)
+        none = np.zeros(0, np.uint8)
         server = Server(zero, empty, None, zero, None, None, None, none, zero, np.int64(0))
         if self._by_gram(meta):
             return server, AskMoments(np.int64(0))
@@ -181,13 +191,18 @@ class _SecondMoments(Algorithm):
             return replace(state, rows=rows, total=total, half=half, done=np.int64(1)), AskMoments(np.int64(0))
         assert state.asked is not None  # products follow directions
         cohort = np.frombuffer(hashlib.sha256("\0".join(at.participants).encode()).digest(), np.uint8)
-        Q, Y, block = state.asked, self._centered(up, state.asked), len(state.asked)
+        Q = state.asked
+        Y = self._centered(up, state.asked)
+        block = len(state.asked)
         # Sums of other clients are products with another matrix: what was known of the former one is left out.
         if state.Q is not None and state.Y is not None and np.array_equal(cohort, state.cohort):
             if block:
-                Q, Y = np.concatenate([state.Q, Q]), np.concatenate([state.Y, Y])
+                Q = np.concatenate([state.Q, Q])
+                Y = np.concatenate([state.Y, Y])
             else:
-                Q, Y, block = state.Q, state.Y, len(state.Q)
+                Q = state.Q
+                Y = state.Y
+                block = len(state.Q)
         asked = next_directions(Q, Y, block).astype(Q.dtype)
         state = replace(state, rows=up.rows, total=up.total, squares=up.squares, Q=Q, Y=Y, asked=asked, cohort=cohort)
         values, _ = self._spectrum(state)
@@ -230,28 +245,37 @@ class _SecondMoments(Algorithm):
         precision = float(np.finfo(state.Q.dtype).eps)
         values, V = eigenvectors_within(state.Q, state.Y, k, precision)
         if len(values) < k:  # the rows span fewer directions than components were asked for
-            values, V = np.pad(values, (0, k - len(values))), np.pad(V, ((0, k - len(V)), (0, 0)))
+            values = np.pad(values, (0, k - len(values)))
+            V = np.pad(V, ((0, k - len(V)), (0, 0)))
         return values, V
 
     def settle(self, state: Server, down: Any) -> Components:
         """Return the components that the sums so far give."""
         values, V = self._spectrum(state)
-        rows, kind = float(state.rows), state.total.dtype
+        rows = float(state.rows)
+        kind = state.total.dtype
         mean = np.asarray(state.total, np.float64) / max(rows, 1.0)
         scatter = self._scatter(state)
         if self.centered:
-            variances, variance = values / max(rows - 1, 1.0), scatter / max(rows - 1, 1.0)
+            variances = values / max(rows - 1, 1.0)
+            variance = scatter / max(rows - 1, 1.0)
         else:  # as scikit-learn's TruncatedSVD has it: the variance of each column of U
             variances = np.maximum(values / max(rows, 1.0) - (V @ mean) ** 2, 0.0)
             variance = scatter / max(rows, 1.0) - float(mean @ mean)
         if not self.n_components and self.variance_share < 1 and variance > 0:
             share = np.cumsum(variances) / variance
             k = min(int(np.searchsorted(share, self.variance_share, side="right")) + 1, len(values))
-            values, V, variances = values[:k], V[:k], variances[:k]
+            values = values[:k]
+            V = V[:k]
+            variances = variances[:k]
         return Components(
-            V.astype(kind), mean.astype(kind), np.sqrt(values).astype(kind), variances.astype(kind),
-            np.float64(variance), np.float64(rows),
-        )  # fmt: skip
+            V.astype(kind),
+            mean.astype(kind),
+            np.sqrt(values).astype(kind),
+            variances.astype(kind),
+            np.float64(variance),
+            np.float64(rows),
+        )
 
     def converged(self, state: Server) -> bool:
         """Tell whether another exchange would say nothing new."""
@@ -284,11 +308,16 @@ class _SecondMoments(Algorithm):
 
     def finish(self, shard: Shard, state: Local, down: Any) -> PCAFactors:
         """Write the rows in the coordinates of the components."""
-        X, m = shard.X, shard.n_features
+        X = shard.X
+        m = shard.n_features
         if isinstance(down, Components):
-            V, mean, scale = np.asarray(down.V), np.asarray(down.mean), self._scale_of(down.variances)
+            V = np.asarray(down.V)
+            mean = np.asarray(down.mean)
+            scale = self._scale_of(down.variances)
         else:
-            V, mean, scale = np.zeros((self.n_components or m, m), X.dtype), np.zeros(m, X.dtype), None
+            V = np.zeros((self.n_components or m, m), X.dtype)
+            mean = np.zeros(m, X.dtype)
+            scale = None
         mean = mean if self.centered else None
         return PCAFactors(coordinates(X, V, mean, scale), V, mean=mean, scale=scale)
 
@@ -304,7 +333,8 @@ class _SecondMoments(Algorithm):
         if self.fitted is None:
             return None, None
         kind = factors.V.dtype
-        mean, variances = np.asarray(self.fitted[0], kind), np.asarray(self.fitted[2], kind)
+        mean = np.asarray(self.fitted[0], kind)
+        variances = np.asarray(self.fitted[2], kind)
         return (mean if self.centered else None), self._scale_of(variances)
 
     def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:

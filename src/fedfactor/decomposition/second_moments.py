@@ -72,7 +72,8 @@ def diagonal(half: Array) -> np.ndarray:
     >>> diagonal(np.array([1.0, 2.0, 4.0]))
     array([1., 4.])
     """
-    row, m = np.arange(_order(half)), _order(half)
+    row = np.arange(_order(half))
+    m = _order(half)
     return np.asarray(half, np.float64)[row * m - row * (row - 1) // 2]
 
 
@@ -211,7 +212,8 @@ def leading_eigenvectors(C: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]
         values, vectors = scipy.linalg.eigh(C, subset_by_index=(m - k, m - 1), check_finite=False)
     else:
         values, vectors = np.linalg.eigh(C)
-        values, vectors = values[m - k :], vectors[:, m - k :]
+        values = values[m - k :]
+        vectors = vectors[:, m - k :]
     return np.maximum(values[::-1], 0.0), with_positive_peaks(vectors[:, ::-1].T)
 
 

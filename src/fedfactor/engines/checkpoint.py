@@ -226,7 +226,8 @@ def _checksum(text: str, tree: Tree) -> str:
 
 def _digest(shard: Shard) -> str:
     # Enough to notice the wrong file, or rows in another order; it is not meant to withstand an attacker.
-    rows, mask = getattr(shard.X, "rows", shard.X), shard.mask
+    rows = getattr(shard.X, "rows", shard.X)
+    mask = shard.mask
     if shard.dtype in HALVES:
         rows = rows.view(import_module("torch").int16)  # NumPy has no type for some halves
     if "sparse_csr" in str(getattr(rows, "layout", "")):

@@ -40,9 +40,16 @@ class Asked:
         """Make the rounds, with what an engine adds: where they are kept, threads of the server."""
         channel: Any = self.channel
         return Rounds(
-            self.algorithm, meta, clients, self.rounds if rounds is None else rounds, self.seed,
-            participation=self.participation, channel=channel, callbacks=self.told, **more,
-        )  # fmt: skip
+            self.algorithm,
+            meta,
+            clients,
+            self.rounds if rounds is None else rounds,
+            self.seed,
+            participation=self.participation,
+            channel=channel,
+            callbacks=self.told,
+            **more,
+        )
 
 
 class Carrier:
@@ -63,7 +70,8 @@ class Carrier:
         channel: Channel | Callable[[Meta], Channel] | None = None,
     ) -> Run:
         """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
-        told, run = Callbacks(callbacks), None
+        told = Callbacks(callbacks)
+        run = None
         try:
             check_settings(self)
             most = rounds_of(algorithm, rounds)

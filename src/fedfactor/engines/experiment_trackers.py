@@ -60,13 +60,15 @@ class TensorBoard(Callback):
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str | None = None) -> None:
-        self.folder, self.name = Path(folder), name
+        self.folder = Path(folder)
+        self.name = name
         _package("tensorboardX", "tensorboard", "The callback TensorBoard")  # before the run, not after its first round
         self._writer: Any = None
 
     def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
         """Open the run's folder, and write the settings there."""
-        name, number = self.name or type(algorithm).__name__, 1
+        name = self.name or type(algorithm).__name__
+        number = 1
         while (place := self.folder / (name if number == 1 else f"{name}-{number}")).exists():
             number += 1
         self._writer = _package("tensorboardX", "tensorboard", "The callback TensorBoard").SummaryWriter(str(place))

@@ -58,7 +58,8 @@ class Receiver:
         doubt: Callable[[Tree], str] = lambda up: "",
         groups: Mapping[str, str] | None = None,
     ) -> None:
-        self._groups, self._by_group = dict(groups or {}), dict[str, Tree]()
+        self._groups = dict(groups or {})
+        self._by_group = dict[str, Tree]()
         self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
         self._doubt = doubt
         self.present: list[str] = []
@@ -109,7 +110,8 @@ class Receiver:
 
         They are held until then, as nothing can be taken out of a sum again.
         """
-        held, self._unsure = self._unsure, {}
+        held = self._unsure
+        self._unsure = {}
         if not held or _finite(checksum(self._sum)):
             self._sure = self._sum
             return False
@@ -134,7 +136,9 @@ class Receiver:
 
     def replace_by(self, total: Tree, present: Mapping[str, int], rejected: Mapping[str, str]) -> None:
         """Take a sum that was formed elsewhere, from the uploads of these clients with so many bytes each."""
-        self._sum, self.present, self.rejected = total, list(present), dict(rejected)
+        self._sum = total
+        self.present = list(present)
+        self.rejected = dict(rejected)
         self.bytes_up = sum(present.values())
 
     def put_group(self, group: str, total: Tree, present: Mapping[str, int], rejected: Mapping[str, str]) -> None:
@@ -326,11 +330,17 @@ class Rounds:
         mark: Mapping[str, Any] | None = None,
         server_threads: int | None = None,
     ) -> None:
-        self.algorithm, self.meta, self.clients, self.rounds, self.seed = algorithm, meta, clients, rounds, seed
+        self.algorithm = algorithm
+        self.meta = meta
+        self.clients = clients
+        self.rounds = rounds
+        self.seed = seed
         self.expected = check_fit(algorithm, meta)
-        self.participation, self.channel = participation, channel
+        self.participation = participation
+        self.channel = channel
         self.callbacks = Callbacks(()) if callbacks is None else callbacks
-        self.kept, self.mark = kept, dict(mark or {})
+        self.kept = kept
+        self.mark = dict(mark or {})
         if kept is not None:
             self.mark |= {"participation": rule_name(participation), **(channel.fingerprint() if channel else {})}
         self.server_threads = server_threads
@@ -446,7 +456,8 @@ class Rounds:
     # ------------------------------------------------------------------------------------------------- one round
     def round(self, snapshot: Snapshot) -> Snapshot:
         """Ask, receive, and let the server take its step."""
-        began, at = time.perf_counter(), Round(self.seed, snapshot.next_round)
+        began = time.perf_counter()
+        at = Round(self.seed, snapshot.next_round)
         at = replace(at, participants=participants(self.participation, at, self.meta.clients))
         played = self._played(snapshot, at, began)
         if played is not None:
@@ -489,14 +500,17 @@ class Rounds:
     def receiver(self, at: Round, down: Tree) -> Receiving:
         """Open a round for uploads."""
         if self.channel is None:
-            groups, here = client_groups(self.algorithm, one_of(down), self.meta), self.clients.served
+            groups = client_groups(self.algorithm, one_of(down), self.meta)
+            here = self.clients.served
             own = {name: group for name, group in groups.items() if here is None or name in here}
             return Receiver(self.expected, self.algorithm.doubt, own)
         return self.channel.open(self.expected, at, down, encoded=self.clients.apart)
 
     def close(self, snapshot: Snapshot, receiver: Receiving, at: Round, began: float) -> Snapshot:
         """Take the server's step with what was received, and write the record; nothing received changes nothing."""
-        server, down, told = snapshot.server, snapshot.down, None
+        server = snapshot.server
+        down = snapshot.down
+        told = None
         if self.clients.holds_server:
             server, down, seen = self._served(snapshot, receiver, at)
             self._seen = server, seen
@@ -520,11 +534,13 @@ class Rounds:
         """
         if not receiver.present or not receiver.complete:
             return snapshot.server, snapshot.down, snapshot.server
-        combined, present = freeze(receiver.combined), tuple(receiver.present)
+        combined = freeze(receiver.combined)
+        present = tuple(receiver.present)
         with limit_threads(self.server_threads):
             server, sent = self.algorithm.server_step(snapshot.server, combined, replace(at, participants=present))
         later = receiver.asks_later and not isinstance(sent, Scatter)
-        server, down = freeze(server), self.checked(sent, ask_card=not later)
+        server = freeze(server)
+        down = self.checked(sent, ask_card=not later)
         totals = {"up": checksum(combined), "down": checksum(down)} if later else {}
         seen = Glance({"server": server, "totals": totals}).read()
         if all(map(_finite, seen["totals"].values())):
@@ -542,7 +558,8 @@ class Rounds:
             return None
         server, down, seen = done
         self._seen = server, seen
-        last, metrics = snapshot.history[-1], self.algorithm.report(seen)
+        last = snapshot.history[-1]
+        metrics = self.algorithm.report(seen)
         record = replace(last, index=at.index, seconds=time.perf_counter() - began, metrics=metrics)
         history = (*snapshot.history, record)
         return replace(snapshot, next_round=at.index + 1, server=server, down=down, history=history)

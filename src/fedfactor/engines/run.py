@@ -136,9 +136,15 @@ def run(
         _check_local(chosen, device, privacy)
         moved = move(federation, algorithm, device, storage)
         found = run(
-            algorithm, moved, engine=chosen, rounds=rounds, seed=seed, participation=participation,
-            checkpoint=checkpoint, callbacks=callbacks,
-        )  # fmt: skip
+            algorithm,
+            moved,
+            engine=chosen,
+            rounds=rounds,
+            seed=seed,
+            participation=participation,
+            checkpoint=checkpoint,
+            callbacks=callbacks,
+        )
         return home(found, federation)
     federation = move(federation, algorithm, device)
     settings: dict[str, Any] = {
@@ -209,7 +215,8 @@ def _at_home(result: Run, federation: Federation) -> Run:
     factors: dict[str, LocalFactors] = {}
     scores: dict[str, Score] = {}
     for name in federation.names:
-        shard, kept = federation.shard(name), result.factors[name]
+        shard = federation.shard(name)
+        kept = result.factors[name]
         U = result.algorithm.fold_in(shard.X, kept, shard.mask)
         factors[name] = replace(kept, U=U)
         scores[name] = result.algorithm.score(shard, factors[name], result.down)

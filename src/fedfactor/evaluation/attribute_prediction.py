@@ -46,7 +46,8 @@ def predict_attribute(
     >>> area_under_curve(x[:, 0] > 0, predict_attribute(x, x[:, 0] > 0)) > 0.9
     True
     """
-    vectors, attribute = np.asarray(vectors, dtype=float), np.asarray(attribute, dtype=bool)
+    vectors = np.asarray(vectors, dtype=float)
+    attribute = np.asarray(attribute, dtype=bool)
     if vectors.ndim != 2 or attribute.shape != (len(vectors),):
         raise DataError(
             f"There must be one attribute for each user vector, but vectors are {vectors.shape} and the attribute is "
@@ -58,9 +59,11 @@ def predict_attribute(
     Z = (vectors - vectors.mean(axis=0)) / np.where(scale > 0, scale, 1)
     Z = np.column_stack([Z, np.ones(len(Z))])
     rng = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(seed)
-    fold, out = rng.permutation(len(Z)) % folds, np.empty(len(Z))
+    fold = rng.permutation(len(Z)) % folds
+    out = np.empty(len(Z))
     for k in range(folds):
-        A, y = Z[fold != k], attribute[fold != k] - 0.5
+        A = Z[fold != k]
+        y = attribute[fold != k] - 0.5
         out[fold == k] = Z[fold == k] @ np.linalg.solve(A.T @ A + penalty * np.eye(A.shape[1]), A.T @ y)
     return out
 

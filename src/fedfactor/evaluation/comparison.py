@@ -22,7 +22,8 @@ from fedfactor.linalg.cuda.device_rows import Storage, check_device
 
 __all__ = ["Comparison", "compare", "gain_over_alone"]
 
-ALONE, POOLED = "alone", "pooled"
+ALONE = "alone"
+POOLED = "pooled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,8 @@ def _stream(seed: int, name: str) -> np.random.Generator:
 
 
 def _rows(federation: Federation, share: float, seed: int) -> tuple[Federation, dict[str, Shard]]:
-    train, test = {}, {}
+    train = {}
+    test = {}
     for name in federation.names:
         shard = federation.shard(name)
         n = shard.n_rows

@@ -114,7 +114,8 @@ def _dense(shard: Shard, part: slice) -> tuple[np.ndarray, np.ndarray]:
 def _rows(run: Run, federation: Federation, kind: str) -> dict[str, Any]:
     """Compare the fit with the mean of each feature, overall and by feature."""
     m = federation.n_features
-    sums, counts = np.zeros(m), np.zeros(m)
+    sums = np.zeros(m)
+    counts = np.zeros(m)
     for X, seen, _ in _blocks(run, federation):
         sums += X.sum(axis=0)
         counts += seen.sum(axis=0)
@@ -122,7 +123,8 @@ def _rows(run: Run, federation: Federation, kind: str) -> dict[str, Any]:
     profile = sums / sums.sum() if sums.sum() > 0 else np.zeros(m)
     loss = find_loss(getattr(run.algorithm, "loss", "frobenius"))
     poisson = isinstance(loss, KullbackLeibler) and bool(np.all(counts == federation.n_rows))
-    residual, simple = np.zeros(m), np.zeros(m)
+    residual = np.zeros(m)
+    simple = np.zeros(m)
     for X, seen, fitted in _blocks(run, federation):
         plain = X.sum(axis=1, keepdims=True) * profile if poisson else np.broadcast_to(mean, X.shape)
         residual += _cost(loss, X, fitted, seen)
@@ -141,7 +143,8 @@ def _cost(loss: Any, X: np.ndarray, fitted: np.ndarray, seen: np.ndarray) -> np.
     if loss.squared:
         cost = np.square(X - fitted)
     else:
-        x, y = np.where(seen, X, 1.0), np.where(seen, fitted, 1.0)
+        x = np.where(seen, X, 1.0)
+        y = np.where(seen, fitted, 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             cost = 2 * (kl_div(x, y) if isinstance(loss, KullbackLeibler) else loss.cells(x, y))
     return np.where(seen, cost, 0).sum(axis=0)
@@ -150,9 +153,13 @@ def _cost(loss: Any, X: np.ndarray, fitted: np.ndarray, seen: np.ndarray) -> np.
 def _boolean(run: Run, federation: Federation) -> dict[str, Any]:
     """Count the ones that were found, those that were not, and those that are none."""
     m = federation.n_features
-    ones, made, both, counts = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(m)
+    ones = np.zeros(m)
+    made = np.zeros(m)
+    both = np.zeros(m)
+    counts = np.zeros(m)
     for X, seen, fitted in _blocks(run, federation):
-        x, y = (X > 0) & seen, (fitted > 0) & seen
+        x = (X > 0) & seen
+        y = (fitted > 0) & seen
         ones += x.sum(axis=0)
         made += y.sum(axis=0)
         both += (x & y).sum(axis=0)

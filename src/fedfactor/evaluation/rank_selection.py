@@ -179,7 +179,8 @@ def select_rank(
     method = PooledNMF(1) if algorithm is None else algorithm
     algorithm = algorithm_of(method)
     how = run_parameters(method, rounds=rounds, engine=engine, privacy=privacy, device=device)
-    privacy, device = how["privacy"], how["device"]
+    privacy = how["privacy"]
+    device = how["device"]
     if algorithm.domain == Domain.BINARY and not algorithm.handles_missing:
         algorithm = PooledBMF(1)  # unions of the same kind of components, and it can do without the hidden cells
     candidates = _check(algorithm, ranks, share, repeats)

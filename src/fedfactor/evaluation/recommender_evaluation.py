@@ -81,7 +81,8 @@ def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = Non
     """
     check_is_fitted(model)
     users, items, stars = compared_columns(ratings, "evaluate", need_rating=False)
-    users, items = np.asarray(users), np.asarray(items)
+    users = np.asarray(users)
+    items = np.asarray(items)
     explicit = model.scale_ is not None
     if explicit and stars is None:
         raise DataError("This model predicts ratings, but the frame has no column of them.")
@@ -96,7 +97,9 @@ def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = Non
     return replace(joined, liked=liked)
 
 
-_FEWEST_LEVELS, _MOST_LEVELS = 3, 11  # of ratings; fewer are yes and no, more are counts
+# of ratings; fewer are yes and no, more are counts
+_FEWEST_LEVELS = 3
+_MOST_LEVELS = 11
 
 
 def _upper_part(low: float, high: float) -> float:

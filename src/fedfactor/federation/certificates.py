@@ -13,7 +13,8 @@ from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.federation.keys import _crypto
 
-AUTHORITY_DAYS, SERVER_DAYS = 3650, 397
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 397
 
 
 def make_authority(folder: str | os.PathLike[str], name: str) -> Path:

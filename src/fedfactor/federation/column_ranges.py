@@ -20,7 +20,8 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
 
-LOW, HIGH = 0.05, 0.95
+LOW = 0.05
+HIGH = 0.95
 """Quantiles of a party's cells that must lie in the declared range."""
 
 FIELDS = ("low", "high", "unit")

@@ -141,8 +141,9 @@ def explain(error: BaseException | str, where: str) -> Reached:
     if "certificate" in text:
         return Reached(
             "the server's certificate is not the one that federation.toml names",
-            "ask the coordinator which file is right, and send nothing until you know", foreign=True,
-        )  # fmt: skip
+            "ask the coordinator which file is right, and send nothing until you know",
+            foreign=True,
+        )
     if isinstance(error, ssl.SSLError) or "ssl" in text or "wrong version" in text:
         return Reached(f"what answers at {where} does not speak TLS", "check [server] address")
     if isinstance(error, socket.gaierror | UnicodeError) or "name or service" in text or "name resolution" in text:

@@ -30,10 +30,14 @@ from fedfactor.network.server import ABANDON, ENDED
 if TYPE_CHECKING:
     from fedfactor.federation.serving import Serving
 
-SERVING, PRESENCE, REMOVED = "serving.lock", "presence.json", "removed.json"
+SERVING = "serving.lock"
+PRESENCE = "presence.json"
+REMOVED = "removed.json"
 """Files in the server's folder: held while it is served; who is connected; who was removed without new terms."""
 
-READY, ORDER, REPORT = "ready.json", "order.json", "report.jsonl"
+READY = "ready.json"
+ORDER = "order.json"
+REPORT = "report.jsonl"
 """Files in the server's folder: where it listens, once it does; what the serving process is to do next; and what it
 reports about that, one line at a time."""
 
@@ -121,7 +125,8 @@ class Coordinator:
         key is shut out at once, also of a run that goes on, and nobody waits for it any more. A secure sum, and
         ``dropouts = "wait"``, are made with everybody.
         """
-        policy, left = self.terms.policy(), set(self.terms.names) - {*self.removed(), name}
+        policy = self.terms.policy()
+        left = set(self.terms.names) - {*self.removed(), name}
         if policy.dropouts == "wait" or len(left) < policy.minimum:
             return False
         write_atomic(self.folder / REMOVED, json.dumps(sorted({*self.removed(), name})).encode())
@@ -132,11 +137,13 @@ class Coordinator:
 
     def certificate_words(self) -> str:
         """Check the server's certificate against the clock and its own address; return a warning, or nothing."""
-        file, host = self.folder / "server.pem", self.terms.address[0]
+        file = self.folder / "server.pem"
+        host = self.terms.address[0]
         days = (certificates.expires(file) - certificates.now()).total_seconds() / 86400
         if days < 0:
-            raise ChildError(f"The server's certificate ended {-days:.0f} days ago: no party would speak to it. Renew "
-                             f"it: {CERTIFY}.")  # fmt: skip
+            raise ChildError(
+                f"The server's certificate ended {-days:.0f} days ago: no party would speak to it. Renew it: {CERTIFY}."
+            )
         if (begins := certificates.begins(file)) > certificates.now():
             raise ChildError(
                 f"The server's certificate is not valid before {begins:%Y-%m-%d %H:%M} UTC: no party would accept "
@@ -211,7 +218,8 @@ class Coordinator:
         """Whether a run goes on: it holds the folder, or was ordered a moment ago."""
         if not self.served:
             return False
-        status, began = self.status(), (self.folder / SERVING).stat().st_mtime
+        status = self.status()
+        began = (self.folder / SERVING).stat().st_mtime
         if status["state"] in ENDED:
             return False
         if status["state"] == STARTING:
@@ -224,7 +232,8 @@ class Coordinator:
 
     def _seen(self) -> dict[str, tuple[bool, str]]:
         """Read who was seen; whoever was connected to an earlier serving was last seen then."""
-        file, serving = self.folder / PRESENCE, self.folder / SERVING
+        file = self.folder / PRESENCE
+        serving = self.folder / SERVING
         if not file.exists():
             return {}
         looked = file.stat().st_mtime
@@ -241,7 +250,8 @@ class Coordinator:
             name: (here, moment(at)) for name, (here, at) in self.serving.queues.since().items()
         }
         known |= {name: (False, APART) for name in self.serving.queues.other_terms()}
-        before, seen = self._seen(), dict[str, tuple[bool, str]]()
+        before = self._seen()
+        seen = dict[str, tuple[bool, str]]()
         for name in self.terms.names:
             online, since = known.get(name, (False, ""))
             # Of a party that is not connected this serving knows when it was last seen; of an earlier one's, the file.
@@ -311,13 +321,17 @@ class Coordinator:
             raise DataError(f"{self.folder / 'result'} holds a finished run. Start another one with --again.")
         elif again and not (finished or sure or self._of_other_terms()) and self._checkpoint.exists():
             reached = self.status().get("round", "?")
-            raise UnsureError(f"A run was interrupted after round {reached}; --again forgets what it reached, and "
-                              "fedfactor start without it goes on.")  # fmt: skip
+            raise UnsureError(
+                f"A run was interrupted after round {reached}; --again forgets what it reached, and "
+                "fedfactor start without it goes on."
+            )
         if again:
             self.forget()
         elif self._of_other_terms():
-            raise DataError("The interrupted run was made under other terms, and cannot go on under these. Start a new "
-                            "one with --again.")  # fmt: skip
+            raise DataError(
+                "The interrupted run was made under other terms, and cannot go on under these. Start a new "
+                "one with --again."
+            )
         put_start(self.terms, self.folder)
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)

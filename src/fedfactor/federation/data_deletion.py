@@ -44,7 +44,8 @@ WORDS = {
 }
 """The same, for people."""
 
-FORGOTTEN, LEFT = "forgotten.jsonl", "left.json"
+FORGOTTEN = "forgotten.jsonl"
+LEFT = "left.json"
 
 
 def forget(folder: Path, parts: Collection[str] = tuple(PARTS)) -> list[str]:

@@ -77,7 +77,8 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     if all(names == lists[0] for names in lists):
         return lists[0]
     sets = [set(names) for names in lists]
-    everything, common = set.union(*sets), set.intersection(*sets)
+    everything = set.union(*sets)
+    common = set.intersection(*sets)
     if how == "same" and everything != common:
         odd = sorted(everything - common)
         known = (f"{name!r} only at {', '.join(who for who, names in owners.items() if name in names)}" for name in odd)

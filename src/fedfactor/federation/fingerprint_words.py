@@ -32,7 +32,8 @@ WORDS: tuple[str, ...] = tuple(
 )
 """One word for each byte. No two begin with the same four letters, so a misheard word is noticed."""
 
-OF_TERMS, OF_KEY = 12, 6
+OF_TERMS = 12
+OF_KEY = 6
 """Words of an agreement and of one key. Whoever writes the file could look for two agreements with the same words,
 which takes the square root of all tries: hence twice as many for it, and a slow digest."""
 

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-MOST, KEPT = 5 << 20, 4
+MOST = 5 << 20
+KEPT = 4
 """Bytes of one file, and how many older ones are kept beside it."""
 
 JSON = "FEDFACTOR_JSON_LOGS"
@@ -154,7 +155,8 @@ def both(shown: Callable[[str], Any], path: Path) -> Callable[[str], None]:
     """
     log = LogFile(path)
     own = logging.getLogger("fedfactor")
-    own.handlers, own.propagate = [_Complaints(log)], False
+    own.handlers = [_Complaints(log)]
+    own.propagate = False
 
     def say(line: str) -> None:
         log.write(line)

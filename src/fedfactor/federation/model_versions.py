@@ -61,7 +61,8 @@ def versions(folder: Path) -> list[Version]:
         for run, place in server_results(folder).items():
             record: dict[str, Any] = read_json(place / "run.json")
             V = _components(place)
-            parents, parties = tuple(record.get("parents", ())), tuple(record["finished"])
+            parents = tuple(record.get("parents", ()))
+            parties = tuple(record["finished"])
             found.append(Version(run, "" if V is None else fingerprint_of(V), parents, parties, record["terms"], place))
     return found
 

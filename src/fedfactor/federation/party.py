@@ -59,7 +59,8 @@ class Member:
     """
 
     def __init__(self, file: str | Path, key: str | Path, folder: str | Path | None = None) -> None:
-        self.terms, self.key = Terms.read(file), Path(key)
+        self.terms = Terms.read(file)
+        self.key = Path(key)
         line = line_of_private(key)
         names = [
             name
@@ -139,7 +140,8 @@ class Member:
         self.terms.agreement(self.name)  # terms that are not complete yet cannot be agreed to
         if not confirmed:
             self._refuse_strangers()
-        source, kept = _source(data, reading, keep_out), self._signed()
+        source = _source(data, reading, keep_out)
+        kept = self._signed()
         known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
         if kept is not None and self._goes_on(kept, source, data, accept_changes, replace_data):
             self._compare_agreement()
@@ -172,7 +174,8 @@ class Member:
 
     def _compare_agreement(self) -> None:
         """Write the agreement of this folder again where it does not say what the signed terms say."""
-        signed, kept = self.terms.agreement(self.name).to_json(), ClientFolder(self.folder).agreement
+        signed = self.terms.agreement(self.name).to_json()
+        kept = ClientFolder(self.folder).agreement
         if kept.to_json() != signed:  # another version made it, or somebody changed it and its checksum
             warnings.warn(
                 f"{self.folder / 'agreement.json'} differs from the terms that this party signed up for. It was "
@@ -242,11 +245,15 @@ class Member:
             store.answered.bind(witness, str(self.terms.content["federation"]["name"]), store.sketch)
         except OSError as error:
             (store.folder / WITNESS).unlink(missing_ok=True)
-            warnings.warn(f"{witness.path} cannot be written ({error.strerror}): if {store.folder} is lost or put back "
-                          "from a copy, nothing remembers what its rows have cost.", stacklevel=2)  # fmt: skip
+            warnings.warn(
+                f"{witness.path} cannot be written ({error.strerror}): if {store.folder} is lost or put back "
+                "from a copy, nothing remembers what its rows have cost.",
+                stacklevel=2,
+            )
         if ledger is not None:
             write_atomic(store.folder / "ledger.path", str(Path(ledger).resolve()).encode())
-        decided, books = store.ledger_file.exists(), store.ledger
+        decided = store.ledger_file.exists()
+        books = store.ledger
         if books is None:
             if ledger is not None or budget is not None:
                 raise TermsError("A ledger and a budget are for terms with noise, and these have none.")
@@ -304,7 +311,7 @@ class Member:
             remote = RemoteClient(store)
             client = PartyClient(
                 remote, self.wire(certificate, remote.longest), self.folder.resolve(), self.terms.fingerprint
-            )  # fmt: skip
+            )
 
             def alive() -> bool:
                 for line in watch.news():

@@ -31,7 +31,8 @@ from fedfactor.federation.row_loading import prepare_rows
 from fedfactor.federation.terms import Terms
 from fedfactor.io.file_content import Reading
 
-LEAST_DISK, LEAST_MEMORY = 1 << 30, 1 << 28
+LEAST_DISK = 1 << 30
+LEAST_MEMORY = 1 << 28
 """Bytes below which a machine is said to be short of room: of the disk, and of memory."""
 
 
@@ -66,7 +67,8 @@ def check_party(member: Member, data: Path | None = None, reading: Reading | Non
 
 def check_coordinator(place: Coordinator) -> list[Line]:
     """Look at everything that the coordinator needs, whether or not it serves."""
-    terms, lines = place.terms, [_terms(place.terms)]
+    terms = place.terms
+    lines = [_terms(place.terms)]
     try:
         terms.agreement()
         lines.append(Line("agreement", "ok", f"{len(terms.names)} parties, {len(terms.features)} columns"))
@@ -104,8 +106,12 @@ def _journal(place: Coordinator) -> Line:
     told = {deed["run"] for deed in deeds if deed["deed"] == "run finished"}
     untold = [run for run in server_results(place.folder) if run not in told]
     if untold:
-        return Line("journal", "note", f"{len(deeds)} deeds, unbroken; but it does not say that run {untold[0]} "
-                    "finished, whose result is here", "somebody put it there, or an older version made it")  # fmt: skip
+        return Line(
+            "journal",
+            "note",
+            f"{len(deeds)} deeds, unbroken; but it does not say that run {untold[0]} finished, whose result is here",
+            "somebody put it there, or an older version made it",
+        )
     return Line("journal", "ok", f"{len(deeds)} deeds, unbroken; {len(told)} finished runs, as the results say")
 
 
@@ -126,8 +132,12 @@ def _signed(member: Member) -> Line:
         return Line("agreed to", "note", "nothing yet", "fedfactor join shows the terms and asks")
     changes = member.terms.differences(Terms.of(read_json(file)["terms"]))
     if changes:
-        return Line("agreed to", "wrong", f"other terms: {'; '.join(changes[:3])}",
-                    "compare, and if you agree join with --accept-changes")  # fmt: skip
+        return Line(
+            "agreed to",
+            "wrong",
+            f"other terms: {'; '.join(changes[:3])}",
+            "compare, and if you agree join with --accept-changes",
+        )
     return Line("agreed to", "ok", "these terms")
 
 
@@ -163,8 +173,14 @@ def _knock(member: Member, where: str) -> list[Line]:
     lines = [Line("key", "ok", f"the server knows it as {member.name}'s"), *_clock(clock_ahead(date))]
     if told.get("terms") != member.terms.fingerprint:
         served_terms = str(told.get("terms"))[:16]
-        lines.append(Line("served terms", "wrong", f"the server serves others, fingerprint {served_terms}",
-                          "ask the coordinator for its federation.toml, and compare"))  # fmt: skip
+        lines.append(
+            Line(
+                "served terms",
+                "wrong",
+                f"the server serves others, fingerprint {served_terms}",
+                "ask the coordinator for its federation.toml, and compare",
+            )
+        )
     else:
         lines.append(Line("served terms", "ok", "the server serves these very terms"))
     return [*lines, _versions(told.get("versions", {}))]
@@ -187,8 +203,11 @@ def _clock(ahead: float | None) -> list[Line]:
 
 def _versions(server: dict[str, Any]) -> Line:
     mine = environment(1)
-    other = [f"{name} {mine[name]} (the server has {server[name]})" for name in ("fedfactor", "numpy", "scipy")
-             if name in mine and name in server and mine[name] != server[name]]  # fmt: skip
+    other = [
+        f"{name} {mine[name]} (the server has {server[name]})"
+        for name in ("fedfactor", "numpy", "scipy")
+        if name in mine and name in server and mine[name] != server[name]
+    ]
     if other:
         return Line(
             "versions", "note", "; ".join(other), "install the same at all; results may differ in their last bits"
@@ -246,12 +265,25 @@ def _machine(folder: Path) -> list[Line]:
     children.need_federation()
     free = shutil.disk_usage(folder).free
     short = free < LEAST_DISK
-    lines = [Line("disk", "wrong" if short else "ok", f"{free >> 20} MB free at {folder}",
-                  "make room: every message is kept" if short else "")]  # fmt: skip
+    lines = [
+        Line(
+            "disk",
+            "wrong" if short else "ok",
+            f"{free >> 20} MB free at {folder}",
+            "make room: every message is kept" if short else "",
+        )
+    ]
     try:
         memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):  # not told by this system
         return lines
     tight = memory < LEAST_MEMORY
-    return [*lines, Line("memory", "note" if tight else "ok", f"{memory >> 20} MB free",
-                         "close other programs: NumPy alone needs some 200 MB" if tight else "")]  # fmt: skip
+    return [
+        *lines,
+        Line(
+            "memory",
+            "note" if tight else "ok",
+            f"{memory >> 20} MB free",
+            "close other programs: NumPy alone needs some 200 MB" if tight else "",
+        ),
+    ]

@@ -36,9 +36,12 @@ def need_federation() -> None:
 def start(command: Sequence[str], log: Path, extra: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a child whose words go to a log that only its owner may read, each line with its time."""
     child = subprocess.Popen(
-        list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env={**os.environ, **extra},
-    )  # fmt: skip
+    )
     assert child.stdout is not None
     carrier = threading.Thread(target=pump, args=(child.stdout, log), daemon=True)
     carrier.start()

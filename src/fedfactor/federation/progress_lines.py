@@ -51,7 +51,8 @@ class PartyWatch:
     """
 
     def __init__(self, store: ClientFolder, where: str) -> None:
-        self._store, self._where = store, where
+        self._store = store
+        self._where = where
         self._file = store.folder / "sent.jsonl"
         self._read = self._file.read_bytes().rfind(b"\n") + 1 if self._file.exists() else 0
         self._said = ""
@@ -69,8 +70,10 @@ class PartyWatch:
         now = Connection.of(self._store.folder)
         if now is None:
             return []
-        state, before = now.words(self._where), self._said
-        good, was_good = not state.startswith("NOT"), before.startswith("connected")
+        state = now.words(self._where)
+        before = self._said
+        good = not state.startswith("NOT")
+        was_good = before.startswith("connected")
         passing = was_good and not good and now.time - now.since < PASSING
         if passing or (good and was_good) or state == before:
             return []
@@ -91,7 +94,9 @@ class PartyWatch:
         return [json.loads(line) for line in whole.splitlines()]
 
     def _words(self, sent: dict[str, Any]) -> list[str]:
-        kind, index, size = sent["kind"], sent["index"], sent["bytes"]
+        kind = sent["kind"]
+        index = sent["index"]
+        size = sent["bytes"]
         about: dict[str, Any] = {"run": sent["run"], "bytes": size}
         if kind == "refusal":
             text = f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."
@@ -103,7 +108,8 @@ class PartyWatch:
         if kind == "end":
             text = f"Run {sent['run']} has ended; your result is here. {self._store.left()}"
             return [*before, self._event(text, "run ended", **about)]
-        begun, self._begun = self._begun, sent["run"]
+        begun = self._begun
+        self._begun = sent["run"]
         new = "" if begun == sent["run"] else f"Run {sent['run']} is going on. "
         if sent["again"]:
             text = f"{new}Asked for {kind} {index} again: the same {size} bytes."
@@ -112,14 +118,18 @@ class PartyWatch:
         about["round"] = index + 1 if kind == "step" else None
         if not self._store.agreement.secure:
             return [self._event(f"{new}{named}: {size} bytes sent.", "round", **about)]
-        self._round, self._bytes, self._about = named, size, about
+        self._round = named
+        self._bytes = size
+        self._about = about
         return [*before, self._event(new.strip(), "run begun", run=sent["run"]) if new else ""]
 
     def _summed(self) -> list[str]:
         """Say what a round with a secure sum sent in all its messages: known when the next one begins."""
-        text, about = f"{self._round}: {self._bytes} bytes sent.", {**self._about, "bytes": self._bytes}
+        text = f"{self._round}: {self._bytes} bytes sent."
+        about = {**self._about, "bytes": self._bytes}
         said: list[str] = [self._event(text, "round", **about)] if self._round else []
-        self._round, self._bytes = "", 0
+        self._round = ""
+        self._bytes = 0
         return said
 
 
@@ -144,7 +154,8 @@ class ServerWatch:
         seen = self._place.presence()
         there = {name for name, (online, _) in seen.items() if online}
         apart = {name for name, (_, since) in seen.items() if since == APART}
-        before, self._there = self._there, there
+        before = self._there
+        self._there = there
         said: list[str] = [Event(f"{name} is connected.", "connected", party=name) for name in sorted(there - before)]
         for name in sorted(before - there):
             said.append(Event(f"{name} is no longer connected.", "disconnected", "warning", party=name))
@@ -154,7 +165,8 @@ class ServerWatch:
         return said
 
     def _run(self) -> list[str]:
-        status, said = self._place.status(), list[str]()
+        status = self._place.status()
+        said = list[str]()
         if "run" not in status:
             return []
         for name, why in status["reasons"].items():
@@ -179,9 +191,15 @@ def run_event(status: dict[str, Any]) -> Event:
     level = {"failed": "error", "paused": "warning", "interrupted": "warning"}.get(state, "info")
     event = f"run {state}" if state in ENDED else "round"
     return Event(
-        run_words(status), event, level, run=status["run"], round=status["round"], rounds=status.get("rounds"),
-        duration=status.get("seconds"), reason=status.get("reason"),
-    )  # fmt: skip
+        run_words(status),
+        event,
+        level,
+        run=status["run"],
+        round=status["round"],
+        rounds=status.get("rounds"),
+        duration=status.get("seconds"),
+        reason=status.get("reason"),
+    )
 
 
 def run_words(status: dict[str, Any]) -> str:

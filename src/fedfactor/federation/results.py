@@ -78,7 +78,8 @@ def client_status(folder: Path) -> dict[str, Any]:
     """Tell whether a party is connected, and what it has answered and sent: in all, and in its last run."""
     store = ClientFolder(folder)
     sent = store.sent()
-    mine, signed = store.agreement, folder / "signed.json"
+    mine = store.agreement
+    signed = folder / "signed.json"
     where = json.loads(signed.read_bytes())["terms"]["server"]["address"] if signed.exists() else "the server"
     last = sent[-1] if sent else None
     refused = [line for line in sent if line["kind"] == "refusal"]
@@ -111,7 +112,8 @@ def _epsilon(store: ClientFolder) -> dict[str, float]:
     ledger = store.ledger
     if ledger is None:
         return {}
-    spent, budget = ledger.epsilon(), ledger.budget
+    spent = ledger.epsilon()
+    budget = ledger.budget
     found = {"spent": spent, "budget": budget, "left": max(0.0, budget - spent)}
     return {name: value for name, value in found.items() if math.isfinite(value)}  # JSON has no infinity
 
@@ -134,25 +136,30 @@ def server_status(place: Coordinator) -> dict[str, Any]:
     ``starting``, ``running``, ``interrupted``, ``paused``, ``failed`` or ``finished``; ``phase`` says what a running
     one waits for.
     """
-    raw, served, there = place.status(), place.served, place.presence()
+    raw = place.status()
+    served = place.served
+    there = place.presence()
     about: dict[str, Any] = {
         "served": served,
         "address": place.terms.content["server"]["address"],
         "connected": [name for name, (online, _) in there.items() if online],
-        "not_connected": [
-            f"{name} ({away_words(since)})" for name, (online, since) in there.items() if not online
-        ],
+        "not_connected": [f"{name} ({away_words(since)})" for name, (online, since) in there.items() if not online],
         "removed": place.removed(),
         "state": run_state(place),
-    }  # fmt: skip
+    }
     if "time" not in raw:
         return about | {"advice": advice_for(about, place.file)}
-    about |= {"phase": raw["state"] if raw["state"] not in ENDED else "",
-              "reason": STATUS.get(why := raw.get("reason", ""), why),
-              "refusing": raw.get("refusing", []), "unavailable": raw.get("unavailable", []),
-              "run": raw.get("run", ""), "as_of": moment(raw["time"]).replace(" UTC", "Z").replace(" ", "T"),
-              "seconds_since": round(time.time() - raw["time"], 1),
-              "round": raw["round"], "rounds": raw["rounds"]}  # fmt: skip
+    about |= {
+        "phase": raw["state"] if raw["state"] not in ENDED else "",
+        "reason": STATUS.get(why := raw.get("reason", ""), why),
+        "refusing": raw.get("refusing", []),
+        "unavailable": raw.get("unavailable", []),
+        "run": raw.get("run", ""),
+        "as_of": moment(raw["time"]).replace(" UTC", "Z").replace(" ", "T"),
+        "seconds_since": round(time.time() - raw["time"], 1),
+        "round": raw["round"],
+        "rounds": raw["rounds"],
+    }
     about["advice"] = advice_for(about, place.file)
     if "metrics" not in raw:
         return about
@@ -160,12 +167,17 @@ def server_status(place: Coordinator) -> dict[str, Any]:
     away = sorted(set(raw["clients"]) - set(raw["participants"]) - gone) if raw["participants"] else []
     owing = set(raw["clients"]) - set(raw.get("answered", raw.get("present", raw["clients"]))) - gone
     return about | {
-        "took_part": raw["participants"], "away": away, "waiting_for": sorted(owing) if place.running else [],
-        "metrics": raw["metrics"], "seconds": round(raw.get("seconds", 0.0), 2),
-        "bytes_up": raw["bytes_up"], "bytes_down": raw["bytes_down"],
-        "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
+        "took_part": raw["participants"],
+        "away": away,
+        "waiting_for": sorted(owing) if place.running else [],
+        "metrics": raw["metrics"],
+        "seconds": round(raw.get("seconds", 0.0), 2),
+        "bytes_up": raw["bytes_up"],
+        "bytes_down": raw["bytes_down"],
+        "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key},
+        "last_said": raw["reasons"],
         "privacy": _privacy(place.folder),
-    }  # fmt: skip
+    }
 
 
 RUN_STATES = ("not started", "starting", "running", "interrupted", "paused", "failed", "finished")
@@ -184,7 +196,8 @@ def run_state(place: Coordinator) -> str:
 
 def advice_for(about: Mapping[str, Any], file: Path) -> str:
     """Say what the coordinator has to do next; nothing when nothing has to be done."""
-    state, served = about["state"], about["served"]
+    state = about["state"]
+    served = about["served"]
     if state == "interrupted":
         return f"resume it with {'' if served else f'fedfactor serve {file}, then '}fedfactor start {file}"
     if state == "paused":
@@ -247,11 +260,14 @@ def going_on(folder: Path) -> str:
 def _going_on(folder: Path) -> str:
     if is_server(folder):
         about = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
-        run, rounds, known = about.get("run"), about.get("round"), server_results(folder)
+        run = about.get("run")
+        rounds = about.get("round")
+        known = server_results(folder)
     else:
         store = ClientFolder(folder)
         sent = [line for line in store.sent() if line["kind"] in ("survey", "step") and not line["run"].endswith(MARK)]
-        run, known = sent[-1]["run"] if sent else None, store.results()
+        run = sent[-1]["run"] if sent else None
+        known = store.results()
         rounds = len(_rounds(sent, run)) if run else 0
     if not run or run in known or not (folder / "agreement.json").exists():
         return ""
@@ -265,8 +281,10 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     agreement = Agreement.read(beside)
     agreement.make()  # a folder may come from anywhere: it names one of the public algorithms, or nothing is read
     data = (result / "factors.safetensors").read_bytes()
-    kept, about = from_bytes(data), read_header(data, limit=1 << 30)[1]
-    factors, score = kept["factors"], kept["score"]
+    kept = from_bytes(data)
+    about = read_header(data, limit=1 << 30)[1]
+    factors = kept["factors"]
+    score = kept["score"]
     private = {name: array for name, array in leaves(factors) if name != "V"}
     terms = Terms.of(json.loads((beside / "signed.json").read_bytes())["terms"])
     store = ClientFolder(folder)
@@ -328,9 +346,13 @@ def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
 def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str], parents: Sequence[str]) -> dict[str, Any]:
     """Say which version of the model this is, what it started at, and on whose rows and terms it stands."""
     return {
-        "version": len(before) + 1, "run": run, "earlier": before, "parents": list(parents), "terms": terms,
+        "version": len(before) + 1,
+        "run": run,
+        "earlier": before,
+        "parents": list(parents),
+        "terms": terms,
         "parties": list(parties),
-    }  # fmt: skip
+    }
 
 
 def _server_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
@@ -344,8 +366,10 @@ def _server_result(folder: Path, result: Path, before: list[str], out: str | os.
         )
     features = read_json(folder / "features.json")
     if (folder / "preprocess.json").exists():
-        kept, sums = read_json(folder / "preprocess.json"), folder / "survey.safetensors"
-        plan, weights = Preprocess.of(kept), kept.get("weights")
+        kept = read_json(folder / "preprocess.json")
+        sums = folder / "survey.safetensors"
+        plan = Preprocess.of(kept)
+        weights = kept.get("weights")
         if plan.survey and sums.exists():
             weights = from_bytes(sums.read_bytes())["sums"].weights(plan.survey)
         record |= _preprocessed(plan, weights)

@@ -26,8 +26,10 @@ from fedfactor.privacy.subjects import keep_only, subject_rows
 
 def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading: Reading | None = None) -> Shard:
     """Open, arrange, preprocess and check one owner's rows; nothing leaves this machine."""
-    plan, features = terms.preprocess(), terms.content["features"]
-    reading, subject = reading or Reading(), terms.noise.get("subject")
+    plan = terms.preprocess()
+    features = terms.content["features"]
+    reading = reading or Reading()
+    subject = terms.noise.get("subject")
     if subject is not None:  # its name stands in each of its rows
         reading = replace(reading, id=subject if reading.id is None else reading.id, repeated_ids=True)
     table = load(path, replace(reading, missing_values=plan.missing_values))

@@ -42,7 +42,8 @@ class Registered:
     """The parties' keys and the terms that are served, from ``server.json``, read again when the file changes."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._seen = file, -1
+        self._file = file
+        self._seen = -1
         self._names: dict[str, str] = {}
         self._terms = ""
         self._versions = environment(1)
@@ -87,13 +88,16 @@ class Serving:
         from fedfactor.network.https.party_queues import PartyQueues
         from fedfactor.network.https.server import HttpsServer
 
-        self._place, self._folder = place, place.folder
+        self._place = place
+        self._folder = place.folder
         keys: dict[str, str] = read_json(self._folder / "server.json")["keys"]
         registered = Registered(self._folder / "server.json")
         context = server_context(
-            self._folder / "server.pem", self._folder / "server.key", [key.encode() for key in keys.values()],
+            self._folder / "server.pem",
+            self._folder / "server.key",
+            [key.encode() for key in keys.values()],
             authorities,
-        )  # fmt: skip
+        )
         host, port = where_to_listen(listen, place.terms.address)
         sockets = _open(host, port)
         self.where = f"{'[::]' if not host else f'[{host}]' if ':' in host else host}:{sockets[0].getsockname()[1]}"
@@ -145,9 +149,7 @@ class Serving:
         """Run, or resume a run; how it ended is in its status and in the journal."""
         try:
             about = read_json(self._folder / "server.json")
-            server = Server(
-                self._folder, Agreement.read(self._folder), WaitingRules(**about["policy"]), self.queues
-            )  # fmt: skip
+            server = Server(self._folder, Agreement.read(self._folder), WaitingRules(**about["policy"]), self.queues)
         except Exception as error:  # it could not begin: nobody else would say so
             status = {**self._place.status(), "state": "failed", "reason": f"{type(error).__name__}: {error}"}
             write_atomic(self._folder / "status.json", json.dumps({**status, "time": time.time()}).encode())
@@ -178,7 +180,8 @@ class Serving:
 
 def journalled(server: Server) -> None:
     """Run, and record at the coordinator that it began and how it ended, in the words of its status."""
-    journal, kept = Journal(server.folder), server.folder / "checkpoint" / "run.safetensors"
+    journal = Journal(server.folder)
+    kept = server.folder / "checkpoint" / "run.safetensors"
     journal.write("run goes on" if kept.exists() else "run begun", run=server.run_id)
     abandoned = False
     try:

@@ -44,10 +44,21 @@ def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tu
 
 
 def found(
-    folder: Path, *, address: str, algorithm: str, rank: int, rounds: int, name: str, purpose: str, contact: str,
-    own: tuple[Path, Path, Path] | None, privacy: Mapping[str, Any] | None = None, steps: Sequence[str] = (),
-    missing: str = "none", stability: int = 0,
-) -> Path:  # fmt: skip
+    folder: Path,
+    *,
+    address: str,
+    algorithm: str,
+    rank: int,
+    rounds: int,
+    name: str,
+    purpose: str,
+    contact: str,
+    own: tuple[Path, Path, Path] | None,
+    privacy: Mapping[str, Any] | None = None,
+    steps: Sequence[str] = (),
+    missing: str = "none",
+    stability: int = 0,
+) -> Path:
     """Write a new ``federation.toml`` and the server's certificates."""
     file = folder / "federation.toml"
     if file.exists():
@@ -178,7 +189,8 @@ def words(terms: Terms, *, spoken: bool = True) -> str:
     ``spoken=False`` leaves out the fingerprint in words, where words that somebody gave are to be compared with them.
     """
     c = terms.content
-    policy, privacy = terms.policy(), c["privacy"]
+    policy = terms.policy()
+    privacy = c["privacy"]
     runs, rounds, until, since = terms.limits
     steps = ", ".join(c["preprocess"]["steps"]) or "none"
     error = "; your error at the end" if privacy["report_error"] else ""
@@ -236,7 +248,9 @@ def _noise(terms: Terms) -> list[str]:
     noise = terms.noise
     if not noise:
         return []
-    unit, cap, known = noise["unit"], noise["cap"], noise["known_to"]
+    unit = noise["unit"]
+    cap = noise["cap"]
+    known = noise["known_to"]
     whom = "your part as a whole" if unit == "client" else f"each {unit}"
     if unit == "subject":
         whom += f" named by {noise['subject']} (at most {cap} of its rows, at {known} of the parties)"

@@ -69,7 +69,8 @@ def stability(place: Coordinator, post: Transport, say: Callable[[str], Any]) ->
 
     What was reached is kept, so that a call that was broken off goes on.
     """
-    terms, known = place.terms, [version for version in versions(place.folder) if version.components]
+    terms = place.terms
+    known = [version for version in versions(place.folder) if version.components]
     if not any(terms.stability):
         raise DataError(
             "The terms allow no further runs ([stability]). That is a new agreement: write seeds, and leave_out, under "
@@ -82,7 +83,8 @@ def stability(place: Coordinator, post: Transport, say: Callable[[str], Any]) ->
     seeds, leave_out = terms.stability
     if (asked := 1 + seeds + leave_out * (len(terms.names) - 1)) > terms.limits[0]:
         raise DataError(f"Each party would answer {asked} runs, but [limits] runs = {terms.limits[0]} was agreed on.")
-    last, found = known[-1], dict[str, list[float]]()
+    last = known[-1]
+    found = dict[str, list[float]]()
     folder = private_folder(private_folder(place.folder / "stability") / last.run)
     runs = variants(terms.agreement(), seeds, leave_out)
     with Lock(place.folder / "lock"):

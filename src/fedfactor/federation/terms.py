@@ -55,9 +55,17 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 NOISE: dict[str, Any] = {
-    "epsilon": 0.0, "delta": 1e-5, "unit": "row", "row_bound": 0.0, "rows": 0.0, "clip": 0.0, "subject": "", "cap": 1,
-    "known_to": 1, "colluding": 1,
-}  # fmt: skip
+    "epsilon": 0.0,
+    "delta": 1e-5,
+    "unit": "row",
+    "row_bound": 0.0,
+    "rows": 0.0,
+    "clip": 0.0,
+    "subject": "",
+    "cap": 1,
+    "known_to": 1,
+    "colluding": 1,
+}
 """Further entries of [privacy] with protect = "dp", as :func:`fedfactor.dp` explains them; 0 and "" are not given."""
 
 SECOND: dict[str, dict[str, Any]] = {
@@ -260,7 +268,9 @@ class Terms:
             raise TermsError(f"{type(self.algorithm()).__name__} cannot start at components of an earlier run.")
 
     def _check_numbers(self) -> None:
-        run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
+        run = self.content["run"]
+        policy = self.content["policy"]
+        privacy = self.content["privacy"]
         if type(run["seed"]) is not int or not 0 <= run["seed"] < 1 << 63:
             raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number from 0 to 2**63 - 1.")
         for entry in ("deadline", "gather", "resend", *(("absent",) if "absent" in policy else ())):
@@ -394,7 +404,8 @@ class Terms:
 
     def declared_weights(self) -> np.ndarray | None:
         """Return what each column is multiplied by where the terms scale by declared ranges: public numbers."""
-        plan, units = self.preprocess(), self.content.get("units", {})
+        plan = self.preprocess()
+        units = self.content.get("units", {})
         if not plan.declared:
             return None
         lacking = [name for name in self.features if not units.get(name, {}).get("high", 0) > 0]
@@ -563,7 +574,9 @@ class Terms:
         if name and name not in self.names:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
         self.declared_weights()
-        algorithm, meta, run = self.algorithm(), self.meta(), self.content["run"]
+        algorithm = self.algorithm()
+        meta = self.meta()
+        run = self.content["run"]
         check_fit(algorithm, meta)
         refuse_groups(algorithm, meta)
         privacy = self.content["privacy"]
@@ -577,14 +590,27 @@ class Terms:
         registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
         algorithm, noise = self._with_noise(algorithm, meta)
         made = Agreement(
-            name=name, terms=self.fingerprint, algorithm=f"{PUBLIC}:{type(algorithm).__name__}",
-            settings=settings_of(algorithm), meta=meta, seed=run["seed"], rounds=run["rounds"],
-            payload=run["payload"], threads=run["threads"],
-            survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
-            protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
-            limits=self.limits, links=self.links, noise=noise, start=self.start,
-            federation=self.id or self.content["federation"]["name"], further_seeds=self.stability[0],
-        )  # fmt: skip
+            name=name,
+            terms=self.fingerprint,
+            algorithm=f"{PUBLIC}:{type(algorithm).__name__}",
+            settings=settings_of(algorithm),
+            meta=meta,
+            seed=run["seed"],
+            rounds=run["rounds"],
+            payload=run["payload"],
+            threads=run["threads"],
+            survey=self.preprocess().survey,
+            report_score=bool(privacy["report_error"]) and not self.secure,
+            protect=privacy["protect"],
+            registry=registry,
+            least=(privacy["column_rows"], privacy["column_parties"]),
+            limits=self.limits,
+            links=self.links,
+            noise=noise,
+            start=self.start,
+            federation=self.id or self.content["federation"]["name"],
+            further_seeds=self.stability[0],
+        )
         return self._check_links(made)
 
     def differences(self, other: Terms) -> list[str]:
@@ -605,10 +631,12 @@ class Terms:
         from fedfactor.federation.fingerprint_words import key_words
         from fedfactor.federation.vouching import registry, vouchers
 
-        mine, theirs = self.content["parties"], other.content["parties"]
+        mine = self.content["parties"]
+        theirs = other.content["parties"]
         found: list[str] = []
         for name in sorted(set(mine) | set(theirs)):
-            new, old = mine.get(name), theirs.get(name)
+            new = mine.get(name)
+            old = theirs.get(name)
             if new == old:
                 continue
             if new is None:
@@ -634,7 +662,8 @@ class Terms:
 
     def _less_noise(self, other: Terms) -> list[str]:
         """Say how a party's own share of the noise changes with the number of parties."""
-        mine, theirs = self.noise_share, other.noise_share
+        mine = self.noise_share
+        theirs = other.noise_share
         if mine == theirs or not theirs:
             return []
         return [

@@ -73,8 +73,17 @@ class Trial:
 
     def join_together(self, names: Sequence[str], *more: str) -> subprocess.Popen[bytes]:
         """Start the ``fedfactor join`` of several parties in one process, each with its own key and folder."""
-        command = [sys.executable, "-m", "fedfactor", "join", str(self.toml), "--yes",
-                   "--fingerprint", terms_words(self.terms.fingerprint), *more]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "fedfactor",
+            "join",
+            str(self.toml),
+            "--yes",
+            "--fingerprint",
+            terms_words(self.terms.fingerprint),
+            *more,
+        ]
         for name in names:
             command += ["--data", str(self.files[name]), "--key", str(self.root / f"{name}.key")]
             command += ["--folder", str(private_folder(self.folder(name)))]

@@ -51,7 +51,8 @@ def vouchers(terms: Terms, name: str, known: Mapping[str, Mapping[str, Any]]) ->
     for line in party.get("vouched", ()):
         rest, _, last = line.rpartition(" ") if terms.id else (line, "", "")
         by, _, text = rest.rpartition(" ")
-        sign, message = known.get(by, {}).get("sign", ""), _message(terms, name, party, last)
+        sign = known.get(by, {}).get("sign", "")
+        message = _message(terms, name, party, last)
         expired = bool(last) and last < today
         if by != name and sign and not expired and verify(bytes.fromhex(sign), bytes.fromhex(text), message):
             found[by] = None

@@ -52,9 +52,11 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _party_of(context: Context) -> Party:
-    node, run = context.node_config, context.run_config
+    node = context.node_config
+    run = context.run_config
     if "folder" in node and "key" in node:
-        folder, key = Path(str(node["folder"])), Path(str(node["key"]))
+        folder = Path(str(node["folder"]))
+        key = Path(str(node["key"]))
     elif "partition-id" in node:
         from fedfactor.flower import simulation
 

@@ -69,7 +69,8 @@ def from_record(content: Any) -> Envelope:
         else:
             (array,) = dict(records.pop(LONG).items()).values()
             data = array.data if array.stype == STYPE else None
-        kind, signature = values["kind"], values["signature"]
+        kind = values["kind"]
+        signature = values["signature"]
         fits = not records and set(values) <= {"kind", "signature", "data"}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ProtocolError("A Flower message does not hold the records of fedfactor. It was rejected.") from None

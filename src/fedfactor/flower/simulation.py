@@ -43,8 +43,9 @@ def prepare(folder: Path, data: Path, terms: Mapping[str, Mapping[str, Any]]) ->
     _check_same(agreed, terms, folder)
     names = agreed.names
     if set(names) != set(files):
-        raise DataError(f"{folder} was made for {', '.join(names)}, and {data} holds {', '.join(files)}. Choose "
-                        "another folder.")  # fmt: skip
+        raise DataError(
+            f"{folder} was made for {', '.join(names)}, and {data} holds {', '.join(files)}. Choose another folder."
+        )
     for name in names:
         Member(toml, folder / f"{name}.key", folder / name).sign_up(files[name], confirmed=True)
 

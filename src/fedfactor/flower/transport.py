@@ -117,7 +117,8 @@ class GridTransport:
         try:
             answer = from_record(message.content)
             about: dict[str, Any] = json.loads(answer.data)
-            name, terms = str(about["party"]), str(about["terms"])
+            name = str(about["party"])
+            terms = str(about["terms"])
         except (ProtocolError, ValueError, KeyError, TypeError, RecursionError):
             logger.warning("Node %d does not answer as a party. Does it run the ClientApp of fedfactor?", asked.node)
             return
@@ -134,12 +135,14 @@ class GridTransport:
 
     def send(self, messages: Iterable[tuple[str, bytes]], most: int) -> None:
         """Push each message to its party's node, unless the node has that question already and may still answer it."""
-        nodes, now = self._addresses, time.monotonic()
+        nodes = self._addresses
+        now = time.monotonic()
         due: list[Asked] = []
         for name, data in messages:
             if name not in nodes:
                 continue
-            node, head = nodes[name], replace(read_head(data), attempt=0)
+            node = nodes[name]
+            head = replace(read_head(data), attempt=0)
             earlier = [old.when for old in self._asked.values() if (old.node, old.head) == (node, head)]
             earlier = [when for when in earlier if when >= self._since[node]]
             if not earlier or now - max(earlier) >= AGAIN * 2 ** len(earlier):

@@ -16,7 +16,8 @@ def with_present_names(record: dict[str, Any]) -> dict[str, Any]:
     if name not in dir(algorithms):
         return record  # whoever needs the method says so
     settings = settings_of_class(getattr(algorithms, name))
-    old, former = former_names(settings), {each.name: each.declared.former_values for each in settings}
+    old = former_names(settings)
+    former = {each.name: each.declared.former_values for each in settings}
     # What came during 0.1 with a default that is not what was done before.
     found: dict[str, Any] = {"ridge": 0.0} if name == "PooledNMF" and record.get("format", 1) == 1 else {}
     for key, value in record["settings"].items():

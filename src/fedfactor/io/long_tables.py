@@ -110,7 +110,8 @@ def latest(who: Sequence[str], what: Sequence[str], when: np.ndarray) -> np.ndar
     >>> latest(["a", "a"], ["x", "x"], np.array([5, 5])) is None
     True
     """
-    i, j = sorted_ids(who)[1], sorted_ids(what)[1]
+    i = sorted_ids(who)[1]
+    j = sorted_ids(what)[1]
     order = np.lexsort((when, j, i))
     same = (np.diff(i[order]) == 0) & (np.diff(j[order]) == 0)
     if np.any(same & (when[order][1:] == when[order][:-1])):

@@ -48,7 +48,8 @@ class Member:
 
         What is mapped is not compared with the archive's checksum: that would read it all.
         """
-        count, raw = int(np.prod(self.shape)), self._archive.fp
+        count = int(np.prod(self.shape))
+        raw = self._archive.fp
         if not is_large(count * self.dtype.itemsize):
             return self.take(count).reshape(self.shape, order=self._order)
         info = self._archive.getinfo(self._file.name)
@@ -116,7 +117,8 @@ def csr_members(path: Path) -> CsrMembers:
         with np.load(path, allow_pickle=False) as file:
             if "format" not in file.files or "shape" not in file.files:
                 raise DataError(f"{path} holds no sparse matrix. Save a dense one as .npy, which can be mapped.")
-            kind, shape = file["format"].item(), file["shape"]
+            kind = file["format"].item()
+            shape = file["shape"]
     except DataError:
         raise
     except Exception as error:  # zip, zlib and NumPy's header each fail in their own way
@@ -132,8 +134,10 @@ class CsrWriter:
     """Writes a CSR matrix row after row, into an unpacked ``.npz`` that SciPy reads."""
 
     def __init__(self, path: Path, n_columns: int) -> None:
-        self._path, self._columns = path, n_columns
-        self._indices, self._data = tempfile.TemporaryFile(dir=path.parent), tempfile.TemporaryFile(dir=path.parent)
+        self._path = path
+        self._columns = n_columns
+        self._indices = tempfile.TemporaryFile(dir=path.parent)
+        self._data = tempfile.TemporaryFile(dir=path.parent)
         self._counts: list[np.ndarray] = []
         self._dtype: np.dtype | None = None
 

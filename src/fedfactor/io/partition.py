@@ -153,7 +153,8 @@ def _encode_uniform(labels: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _take(X: Any, rows: np.ndarray) -> Any:
-    start, stop = int(rows[0]), int(rows[-1]) + 1
+    start = int(rows[0])
+    stop = int(rows[-1]) + 1
     together = stop - start == len(rows)
     if sparse.issparse(X):
         return _csr_view(X, start, stop) if together else X[rows]
@@ -165,11 +166,14 @@ def _take(X: Any, rows: np.ndarray) -> Any:
 def _csr_view(X: Any, start: int, stop: int) -> Any:
     # SciPy's own X[start:stop] copies data and indices, and so does its constructor when they are views of something
     # more than twice as long. A shifted indptr over views, put into an empty matrix, does not.
-    first, last = X.indptr[start], X.indptr[stop]
+    first = X.indptr[start]
+    last = X.indptr[stop]
     view = type(X)((stop - start, X.shape[1]), dtype=X.dtype)
-    view.data, view.indices = X.data[first:last], X.indices[first:last]
+    view.data = X.data[first:last]
+    view.indices = X.indices[first:last]
     view.indptr = X.indptr[start : stop + 1] - first
-    view.has_sorted_indices, view.has_canonical_format = X.has_sorted_indices, X.has_canonical_format
+    view.has_sorted_indices = X.has_sorted_indices
+    view.has_canonical_format = X.has_canonical_format
     return view
 
 

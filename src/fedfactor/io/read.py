@@ -324,13 +324,15 @@ def open_blocks(
     ...     federation.names, federation.shard("big-1").X.tolist()
     (('big-0', 'big-1'), [[6.0, 7.0], [8.0, 9.0]])
     """
-    path, reading = Path(path), reading or Reading()
+    path = Path(path)
+    reading = reading or Reading()
     if not isinstance(parts, int):
         return _open_grid(path, parts, reading, steps)
     rows = _count_rows(path, reading)
     if not 1 <= parts <= rows:
         raise DataError(f"{path} has {rows} rows, which cannot be cut into {parts} parts.")
-    bounds, stem = even_bounds(rows, parts), owner_name(path)
+    bounds = even_bounds(rows, parts)
+    stem = owner_name(path)
     openers = {
         f"{stem}-{i:0{len(str(parts - 1))}d}": partial(load_shard, path, reading=replace(reading, rows=(first, last)))
         for i, (first, last) in enumerate(pairwise(bounds))
@@ -366,7 +368,8 @@ def shape_of(path: str | os.PathLike[str], reading: Reading | None = None) -> tu
     ...     shape_of(f"{folder}/big.npy")
     (5, 2)
     """
-    path, reading = Path(path), reading or Reading()
+    path = Path(path)
+    reading = reading or Reading()
     rows = _count_rows(path, reading)
     return rows, int(_read(path, replace(reading, rows=(0, min(1, rows)))).X.shape[1])
 
@@ -377,7 +380,8 @@ def _open_grid(path: Path, grid: tuple[int, int], reading: Reading, steps: Seque
             "Blocks of a grid have no whole rows: nothing can be done to them before the first round, and no cell may "
             "be missing. Leave options such as --missing and --scale out."
         )
-    shape, stem = shape_of(path, reading), owner_name(path)
+    shape = shape_of(path, reading)
+    stem = owner_name(path)
     blocks = grid_blocks(shape, grid).items()
     return Federation({f"{stem}-{name}": partial(_load_block, path, reading, shape, grid, *at) for name, at in blocks})
 
@@ -390,7 +394,8 @@ def _load_block(
     pieces = [(first + a, first + b) for a, b in pairwise(cuts) if a < b]
     table = _read(path, replace(reading, rows=(0, 1)))
     X: Any = table.X[:0, left:right] if is_sparse(table.X) else np.empty((last - first, right - left), table.X.dtype)
-    found, ids = [X], list[str]()
+    found = [X]
+    ids = list[str]()
     for a, b in pieces:
         table = _read(path, replace(reading, rows=(a, b)))
         ids += table.row_ids or ()
@@ -455,11 +460,13 @@ def _widened(shards: dict[str, Shard]) -> dict[str, Shard]:
 def _survey(plan: Preprocess, openers: dict[str, Any]) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Add up all owners' columns, each owner's in turn, as a federation does before its first round."""
     total: Any = None
-    first, reference = "", None
+    first = ""
+    reference = None
     for name in sorted(openers):
         shard = _prepared(openers[name], plan, None, None)
         if total is None:
-            first, reference = name, shard.features
+            first = name
+            reference = shard.features
         order = check_features(name, shard.features, first, reference)
         sums = column_sums(shard.X, shard.mask, bins=needs_bins(plan.survey))
         if order is not None:

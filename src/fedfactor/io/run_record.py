@@ -20,12 +20,26 @@ _SAID = ("algorithm", "settings", "seed", "rounds")
 _OF_ALL = ("status", "bytes_up", "bytes_down")
 _OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 _KINDS: dict[str, Any] = {
-    "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
-    "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
-    "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
-    "worst_client": (dict, type(None)), "owners": (dict, type(None)), "history": (list, type(None)),
-    "privacy": (dict, type(None)), "quality": (dict, type(None)), "notes": (list, type(None)),
-}  # fmt: skip
+    "algorithm": str,
+    "settings": dict,
+    "seed": int,
+    "rounds": int,
+    "relative_error": (float, int, type(None)),
+    "bytes_up": int,
+    "bytes_down": int,
+    "seconds": (float, int),
+    "bytes_sent": int,
+    "letters": int,
+    "asked": (dict, type(None)),
+    "preprocess": (dict, type(None)),
+    "errors": (dict, type(None)),
+    "worst_client": (dict, type(None)),
+    "owners": (dict, type(None)),
+    "history": (list, type(None)),
+    "privacy": (dict, type(None)),
+    "quality": (dict, type(None)),
+    "notes": (list, type(None)),
+}
 
 
 @dataclass(frozen=True, slots=True)

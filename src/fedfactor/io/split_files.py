@@ -62,7 +62,8 @@ def split_file(
     ...     [path.name for path in files], np.load(files[1]).tolist()
     (['part-0.npy', 'part-1.npy'], [[6.0, 7.0, 8.0], [9.0, 10.0, 11.0]])
     """
-    source, out = Path(source), Path(out)
+    source = Path(source)
+    out = Path(out)
     if not source.is_file():
         raise DataError(f"{source} is not there, or is a folder. Give one data file.")
     if source.suffix not in (".npy", ".npz"):
@@ -75,7 +76,8 @@ def split_file(
         raise DataError(f"{shape[0]} × {shape[1]} cells cannot be cut into {parts} parts of rows and columns.")
     out.mkdir(parents=True, exist_ok=True)
     names = [f"part-{i:0{len(str(parts - 1))}d}" for i in range(parts)]
-    rows, columns = even_bounds(shape[0], parts), even_bounds(shape[1], parts)
+    rows = even_bounds(shape[0], parts)
+    columns = even_bounds(shape[1], parts)
     ending = ".npz" if members else ".npy"
     files = [out / (f"{name}.rows{ending}" if grid else f"{name}{ending}") for name in names]
     blocks = [out / f"{name}.columns{ending}" for name in names] if grid else []
@@ -141,7 +143,8 @@ def _split_sparse(source: Any, files: list[Path], blocks: list[Path], rows: list
             with CsrWriter(path, m) as part:
                 for first, last in _even_pieces(indptr, rows[i], rows[i + 1]):
                     counts = np.diff(indptr[first : last + 1])
-                    where, what = indices.take(int(counts.sum())), data.take(int(counts.sum()))
+                    where = indices.take(int(counts.sum()))
+                    what = data.take(int(counts.sum()))
                     if where.size and not (0 <= int(where.min()) and int(where.max()) < m):
                         raise DataError(f"{source.path} is not a sound sparse matrix: a column lies outside 0 to {m}.")
                     part.add(counts, where, what)

@@ -130,7 +130,8 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
         raise DataError(
             f"{where} is empty: it has {n} rows and {m} columns. Leave this owner out, or check the export."
         )
-    features, ids = _names(where, features, m, "column"), _names(where, ids, n, "row")
+    features = _names(where, features, m, "column")
+    ids = _names(where, ids, n, "row")
     _refuse_twice(where, features)
     _check_ids(where, ids, id_name, reading, content)
     X = as_real(X, str(where))
@@ -161,14 +162,18 @@ def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[s
             raise DataError(str(NotNumbers(where, content, {roles.value: (cell, wrong)})))
     else:
         values = _column(content, roles.value)
-    who, what, older = text(roles.who), text(roles.what), 0
+    who = text(roles.who)
+    what = text(roles.what)
+    older = 0
     if roles.when is not None and len(set(zip(who, what, strict=True))) < len(who):
         when = times_of(text(roles.when))
         kept = None if when is None else latest(who, what, when)
         if kept is not None:
             older = len(who) - len(kept)
             places: list[int] = kept.tolist()
-            who, what, values = [who[i] for i in places], [what[i] for i in places], values[kept]
+            who = [who[i] for i in places]
+            what = [what[i] for i in places]
+            values = values[kept]
     X, rows, columns = pivot(where, roles, who, what, values)
     return X, columns, rows, older
 
@@ -196,7 +201,8 @@ def _decided(
             if name not in found.named and looks_like_ids(name, values):
                 kept.remove(name)
                 if found.ids is None:
-                    found.ids, found.id_name = _as_ids(where, name, values), name
+                    found.ids = _as_ids(where, name, values)
+                    found.id_name = name
                 else:
                     found.left_out.append(name)
     if found.ids is not None:
@@ -211,13 +217,17 @@ class _Columns:
     """What the columns of a table turn out to be: ids, numbers written as text, words, and what is left out."""
 
     def __init__(self, where: object, content: Content, reading: Reading) -> None:
-        self.where, self.content, self.reading = where, content, reading
-        self.ids, self.id_name = content.row_ids, content.id_name
+        self.where = where
+        self.content = content
+        self.reading = reading
+        self.ids = content.row_ids
+        self.id_name = content.id_name
         self.left_out = [name for name in content.order if not reading.takes(name) and name != reading.id]
         self.texts = {name: content.texts[name] for name in content.order if name in content.texts}
         self.added: dict[str, np.ndarray] = {}
         self.words: dict[str, tuple[str, int]] = {}
-        self.guess, self.named = reading.id is None, matches_any(reading)
+        self.guess = reading.id is None
+        self.named = matches_any(reading)
         if reading.id not in (None, NO_ID):
             self.id_name = name = reading.id
             self.ids = self.texts.pop(name)() if name in self.texts else _as_ids(where, name, _column(content, name))
@@ -228,12 +238,14 @@ class _Columns:
         looks = self.guess and name not in self.named
         if not self.reading.takes(name):  # not asked for: it may name the rows, and is nothing else
             if self.ids is None and (names_ids(name) or len(set(cells)) == len(cells)):
-                self.ids, self.id_name = cells, name
+                self.ids = cells
+                self.id_name = name
                 self.left_out.remove(name)
         elif values is not None:
             self._sort_numbers(name, cells, values, looks)
         elif self.ids is None and looks and (names_ids(name) or self._names_rows(name, cells)):
-            self.ids, self.id_name = cells, name
+            self.ids = cells
+            self.id_name = name
         elif looks and names_ids(name):
             self.left_out.append(name)
         else:
@@ -248,12 +260,14 @@ class _Columns:
         differ = names_ids(name) and _whole(values) and len(set(cells)) == len(cells) > 2
         if looks and (differ or looks_like_ids(name, values)):
             if self.ids is None:
-                self.ids, self.id_name = cells, name
+                self.ids = cells
+                self.id_name = name
             else:
                 self.left_out.append(name)
         elif looks and names_ids(name) and len(values) > 2 and _whole(values):
             if self.reading.repeated_ids and self.ids is None:
-                self.ids, self.id_name = cells, name
+                self.ids = cells
+                self.id_name = name
                 return
             raise _repeated(self.where, name, cells, self.content)
         else:

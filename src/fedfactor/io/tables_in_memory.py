@@ -40,7 +40,8 @@ def _named(source: Any, reading: Reading) -> Content:
         layers = getattr(source, "layers", {})
         if reading.layer not in layers:
             raise DataError(f"There is no layer {reading.layer!r}; there are {', '.join(layers) or 'none'}.")
-        X, said = layers[reading.layer], [f"layer {reading.layer}"]
+        X = layers[reading.layer]
+        said = [f"layer {reading.layer}"]
     names = source.var_names if hasattr(source, "var_names") else source.features
     features = None if names is None else [str(name) for name in names]
     X = X.tocsr() if is_sparse(X) else np.asarray(X)
@@ -54,12 +55,15 @@ def _frame(frame: Any, reading: Reading) -> Content:
     stored = stored_cells(frame)
     if stored is not None:
         return Content(stored, names, row_ids_of(frame), order=names)
-    texts, numbers, columns = {}, [], []
+    texts = {}
+    numbers = []
+    columns = []
     for name, key in zip(names, frame.columns, strict=True):
         values = frame[key].to_numpy()
         if values.dtype.kind in "mM":  # no numbers; in a long table they tell which line is the later
             values = values.astype(str)
-        whole, text = values.dtype.kind in "iu", values.dtype.kind in "OUST"
+        whole = values.dtype.kind in "iu"
+        text = values.dtype.kind in "OUST"
         if not reading.takes(name) and name != reading.id:
             if not (reading.may_name_rows(name, text and name == names[0]) and (text or whole)):
                 continue

@@ -15,13 +15,21 @@ from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import tree_sum
 
 __all__ = [
-    "PUBLIC_SCALES", "ScaleWarning", "different_units", "even_columns", "owner_sums", "uneven", "warn_of_scales",
-]  # fmt: skip
+    "PUBLIC_SCALES",
+    "ScaleWarning",
+    "different_units",
+    "even_columns",
+    "owner_sums",
+    "uneven",
+    "warn_of_scales",
+]
 
 _APART = 100.0
 _OTHER_UNIT = 8.0  # of columns that are steady at all owners: glucose in mg/dl and mmol/l is 18 apart, g/dl and g/l 10
 _STEADY = 0.5  # squared mean over mean square: cells spread by no more than their mean
-_FAR, _NEARLY_ALL, _FEWEST_CELLS = 50.0, 0.95, 10
+_FAR = 50.0
+_NEARLY_ALL = 0.95
+_FEWEST_CELLS = 10
 _WIDEST = 2000  # columns; beyond it they are genes, words or pixels, and of one unit
 
 
@@ -54,7 +62,8 @@ def uneven(features: Sequence[str] | None, sums: Any, *, private: bool = False) 
     if len(there) < 2:
         return ""
     order = there[np.argsort(size[there], kind="stable")]
-    small, large = order[0], order[-1]
+    small = order[0]
+    large = order[-1]
     ratio = size[large] / size[small]
     if ratio < _APART:
         return ""
@@ -94,7 +103,8 @@ def different_units(
     known = np.where(size > 0, size, np.nan)
     found: dict[int, tuple[float, str, str]] = {}
     for j in np.flatnonzero((size > 0).sum(axis=0) >= 2):
-        most, least = int(np.nanargmax(known[:, j])), int(np.nanargmin(known[:, j]))
+        most = int(np.nanargmax(known[:, j]))
+        least = int(np.nanargmin(known[:, j]))
         found[int(j)] = (float(known[most, j] / known[least, j]), owners[most], owners[least])
     steady = np.array([each.sums**2 >= _STEADY * each.squares * each.cells for each in sums.values()])
     limit = np.where(steady.all(axis=0), _OTHER_UNIT, _APART)
@@ -118,7 +128,8 @@ def different_units(
 def _by_median(found: tuple[float, str, str], j: int, medians: Mapping[str, np.ndarray]) -> tuple[float, str, str]:
     """Return the ratio of medians instead of that of root mean squares."""
     _, large, small = found
-    high, low = float(medians[large][j]), float(medians[small][j])
+    high = float(medians[large][j])
+    low = float(medians[small][j])
     return (high / low if low > 0 else 0.0), large, small
 
 
@@ -142,14 +153,16 @@ def outliers(federation: Federation) -> str:
     >>> outliers(Federation({"north": Shard(X, None, ("platelets", "age"))})).partition(" (")[0]
     "Cells far from all others: 'platelets' at 'north' has 1e+05"
     """
-    names, told = federation.feature_names, list[str]()
+    names = federation.feature_names
+    told = list[str]()
     if names is None:
         return ""
     for owner in federation.names:
         for j, column in enumerate(_sizes(federation.shard(owner))):
             if len(column) < _FEWEST_CELLS:
                 continue
-            usual, most = float(np.quantile(column, _NEARLY_ALL, method="lower")), float(column.max())
+            usual = float(np.quantile(column, _NEARLY_ALL, method="lower"))
+            most = float(column.max())
             if most > _FAR * usual:
                 told.append(f"{names[j]!r} at {owner!r} has {most:.3g} (95 % of its cells are at most {usual:.3g})")
     more = f" and {len(told) - 3} more columns" if len(told) > 3 else ""

@@ -48,13 +48,15 @@ def pivot_rows(G: Array, B: Array, *, start: Array | None = None, tol: float | N
     >>> pivot_rows(np.eye(2), np.array([[3.0, -1.0]]))
     array([[3., 0.]])
     """
-    H, R = np.asarray(as_like(G, np.zeros(0))), np.asarray(as_like(B, np.zeros(0)))
+    H = np.asarray(as_like(G, np.zeros(0)))
+    R = np.asarray(as_like(B, np.zeros(0)))
     n, k = R.shape
     H = H + (1e-12 * float(np.trace(H)) / k or 1.0) * np.eye(k)
     tol = 1e3 * float(np.finfo(np.float64).eps) * float(np.abs(R).max(initial=0.0)) if tol is None else tol
     passive = np.zeros((n, k), bool) if start is None else np.asarray(as_like(start, np.zeros(0))) > 0
     W, Y = _solve(H, R, passive)
-    left, fewest = np.full(n, _FULL_EXCHANGES), np.full(n, k + 1)
+    left = np.full(n, _FULL_EXCHANGES)
+    fewest = np.full(n, k + 1)
     for _ in range(5 * k + 50):
         wrong = np.where(passive, W < -tol, Y < -tol)
         count = wrong.sum(axis=1)

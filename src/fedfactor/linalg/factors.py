@@ -44,7 +44,9 @@ Array = Any
 # How thoroughly U is solved for a final V: a row stops when a sweep moves it a millionth as far as its first one did.
 # From where a run ends the first step is short, and in single precision a millionth of it lies below rounding: rows
 # then used all sweeps. A ten-thousandth left the error the same to 12 digits, in a tenth of the time.
-_REFIT_SWEEPS, _REFIT_TOL, _REFIT_TOL_SINGLE = 500, 1e-6, 1e-4
+_REFIT_SWEEPS = 500
+_REFIT_TOL = 1e-6
+_REFIT_TOL_SINGLE = 1e-4
 
 
 def row_norms(V: Array) -> Array:
@@ -200,11 +202,9 @@ def balance(
     wide = xp.astype(V, xp.float64)  # squares of small numbers, and their ratios, reach far
     one = xp.ones_like(wide[:, 0])
     a1 = pay_U[0] * (xp.zeros_like(one) if sums is None else xp.astype(sums, xp.float64))
-    a2, b1, b2 = (
-        pay_U[1] * xp.astype(squares, xp.float64),
-        pay_V[0] * xp.sum(wide, axis=1),
-        pay_V[1] * xp.sum(wide * wide, axis=1),
-    )
+    a2 = pay_U[1] * xp.astype(squares, xp.float64)
+    b1 = pay_V[0] * xp.sum(wide, axis=1)
+    b2 = pay_V[1] * xp.sum(wide * wide, axis=1)
     # Newton on log d, in which the cost is convex; from the minimum of whichever pair of terms is there. Of a component
     # that penalties left nothing of, on either side, no length is better than another.
     least = float(xp.finfo(xp.float64).smallest_normal) ** 0.5
@@ -213,8 +213,12 @@ def balance(
     x = 0.25 * xp.log(ratio)
     for _ in range(30):
         d = xp.exp(x)
-        up, up2, down, down2 = a1 * d, a2 * d * d, b1 / d, b2 / (d * d)
-        slope, bend = up + up2 - down - down2, up + 2 * up2 + down + 2 * down2
+        up = a1 * d
+        up2 = a2 * d * d
+        down = b1 / d
+        down2 = b2 / (d * d)
+        slope = up + up2 - down - down2
+        bend = up + 2 * up2 + down + 2 * down2
         x = x - xp.where(able, xp.clip(slope / xp.where(bend > 0, bend, one), -2, 2), xp.zeros_like(x))
     return xp.astype(xp.where(able, xp.exp(x), one)[:, None], V.dtype)
 
@@ -257,7 +261,8 @@ def match_common(U: Array, V: Array, common: Array, length: float) -> tuple[Arra
     cosine = unit_rows(common) @ unit_rows(V).T
     order = linear_sum_assignment(np.asarray(as_like(cosine, np.zeros(0))), maximize=True)[1]
     order = xp.asarray(order)
-    U, V = xp.take(U, order, axis=1), xp.take(V, order, axis=0)
+    U = xp.take(U, order, axis=1)
+    V = xp.take(V, order, axis=0)
     alive = xp.any(V > 0, axis=1, keepdims=True)
     factor = xp.where(alive, length / row_norms(V), xp.ones_like(row_norms(V)))
     return U / factor.T, V * factor

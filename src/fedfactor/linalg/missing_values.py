@@ -140,12 +140,17 @@ def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array,
         done = masked_pass(X, mask, V, U)
         return done.N, done.D, done.sse
     xp = array_namespace(U)
-    N, D, error = xp.zeros_like(V), xp.zeros_like(V), 0.0
+    N = xp.zeros_like(V)
+    D = xp.zeros_like(V)
+    error = 0.0
     for rows in row_blocks(X):
-        M, u = mask[rows], U[rows]
+        M = mask[rows]
+        u = U[rows]
         seen = xp.where(M, X[rows], xp.zeros_like(X[rows]))
         fitted = xp.where(M, u @ V, xp.zeros_like(seen))
-        N, D, error = N + u.T @ seen, D + u.T @ fitted, error + squared_norm(seen - fitted)
+        N = N + u.T @ seen
+        D = D + u.T @ fitted
+        error = error + squared_norm(seen - fitted)
     return N, D, error
 
 
@@ -213,7 +218,8 @@ def ridge_cost(U: Array, X: Array, mask: Mask, V: Array, penalty: Penalty) -> fl
     18.0
     """
     xp = array_namespace(U)
-    square, lengths = xp.mean(V * V, axis=0), xp.sum(U * U, axis=1)
+    square = xp.mean(V * V, axis=0)
+    lengths = xp.sum(U * U, axis=1)
     if _is_stored(mask):
         count = np.diff(X.indptr)
         cells = np.repeat(lengths * penalty.weight(1.0, np.maximum(count, 1)), count) * square[X.indices]
@@ -365,7 +371,8 @@ def _step(u: Array, correlation: Array, norms: Array, live: Array | None, pay: t
 def _sweep(Ut: Array, coordinate: Any, sweeps: int, tol: float) -> Array:
     """Apply `coordinate` to t = 0..k-1, `sweeps` times, resting the rows that have settled."""
     xp = array_namespace(Ut)
-    live, first = None, 0.0
+    live = None
+    first = 0.0
     for sweep in range(sweeps):
         moved = xp.zeros_like(Ut[0])
         for t in range(Ut.shape[0]):

@@ -95,11 +95,13 @@ def masked_pass(
     (n, m), k, real = X.shape, U.shape[1], X.dtype
     across, _, padded = register_sizes(vectors, real, k)
     whole = -(-m // across)
-    V, U = as_like(V, X), np.ascontiguousarray(as_like(U, X))
+    V = as_like(V, X)
+    U = np.ascontiguousarray(as_like(U, X))
     packed = packed_tiles(V, 0, whole, across, padded, vectors.TILE)
     flat = aligned((k, whole * across), real)
     turned = aligned((m, padded), real)
-    flat[:, :m], turned[:, :k] = V, V.T
+    flat[:, :m] = V
+    turned[:, :k] = V.T
     tiles, places, G = _blocks(gram_rows(V), padded, vectors.TILE, vectors.blocks_of_grams(real.itemsize))
     l1, l2, *ridge = pay
     l2, ridge = np.broadcast_to(np.asarray(l2, real), (1, k)).copy(), np.array(ridge, real)
@@ -118,7 +120,8 @@ def masked_pass(
         both[chunk] = 0
         Y, F = scratch("Y", (lanes, whole * across), real), scratch("F", (lanes, tile), real)
         seen = scratch("seen", (lanes, whole * across), np.dtype(np.uint8))
-        Y[:, m:], seen[:, m:] = 0, 0
+        Y[:, m:] = 0
+        seen[:, m:] = 0
         W, B = scratch("masked W", (padded, lanes), real), scratch("masked B", (padded, lanes), real)
         Wt, ends = scratch("Wt", (lanes, k), real), aligned((lanes, 2 * across), real)
         own, one = scratch("own", (G.size, lanes), real), scratch("one", (lanes, G.size), real)
@@ -129,10 +132,43 @@ def masked_pass(
             b = min(a + lanes * group, bounds[chunk + 1])
             rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)
             run(
-                rows, marks, flat, packed, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
-                sweeps > 0, sums, together, *both[chunk], H[chunk], Y, seen, W, B, Wt, F, own, one, kinds, ends,
-                codes, cells, tiles, places, told[chunk], kept,
-            )  # fmt: skip
+                rows,
+                marks,
+                flat,
+                packed,
+                turned,
+                G,
+                U[a:b],
+                out[a:b],
+                0,
+                b - a,
+                sweeps,
+                l1,
+                tol,
+                l2,
+                ridge,
+                sweeps > 0,
+                sums,
+                together,
+                *both[chunk],
+                H[chunk],
+                Y,
+                seen,
+                W,
+                B,
+                Wt,
+                F,
+                own,
+                one,
+                kinds,
+                ends,
+                codes,
+                cells,
+                tiles,
+                places,
+                told[chunk],
+                kept,
+            )
 
     for_blocks(part, count, 1)
     U = out if sweeps else U
@@ -159,12 +195,14 @@ def _blocks(gram: np.ndarray, padded: int, tile: int, side: int) -> tuple[np.nda
     Returns which blocks are summed together (a shape, its first row, its first column; see ``gram_tile``), where the
     product of two components lies, and the matrix itself so laid out.
     """
-    k, count = len(gram), padded // tile
+    k = len(gram)
+    count = padded // tile
     tiles = []
     for row in range(0, count, side):
         rows = min(side, count - row)
         tiles += [(side + rows - 1, row, column) for column in range(0, row, side)] + [(rows - 1, row, row)]
-    high, low = np.maximum(*np.indices((k, k))), np.minimum(*np.indices((k, k)))
+    high = np.maximum(*np.indices((k, k)))
+    low = np.minimum(*np.indices((k, k)))
     block = high // tile * (high // tile + 1) // 2 + low // tile
     places = block * tile * tile + high % tile * tile + low % tile
     laid = aligned((1, count * (count + 1) // 2 * tile * tile), gram.dtype)

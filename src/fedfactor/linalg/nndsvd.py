@@ -54,7 +54,8 @@ def nndsvd(X: Array, n_components: int, *, seed: int = 0) -> tuple[Array, Array]
             f"got {n_components}. Take fewer components, or a random start."
         )
     left, sizes, right = randomized_svd(X, n_components, seed=seed)
-    U, V = np.zeros_like(left), np.zeros_like(right)
+    U = np.zeros_like(left)
+    V = np.zeros_like(right)
     for t in range(n_components):
         u, v = _dominant_part(left[:, t], right[t]) if t else (np.abs(left[:, 0]), np.abs(right[0]))
         lengths = np.linalg.norm(u), np.linalg.norm(v)
@@ -62,7 +63,8 @@ def nndsvd(X: Array, n_components: int, *, seed: int = 0) -> tuple[Array, Array]
             scale = np.sqrt(sizes[t] * lengths[0] * lengths[1])
             U[:, t], V[t] = scale / lengths[0] * u, scale / lengths[1] * v
     # Entries this small are rounding of zeros; left in, they would keep alive what should be absent.
-    U[U < 1e-6], V[V < 1e-6] = 0, 0
+    U[U < 1e-6] = 0
+    V[V < 1e-6] = 0
     return as_like(U, X), as_like(V, X)
 
 

@@ -169,12 +169,14 @@ def _solve_columns(W: Array, G: Array, B: Array, sweeps: int, tol: float, l1: fl
     xp = array_namespace(W)
     # Transposed, so that a coordinate of all rows is one contiguous vector; added to zero, as that copies in any
     # library.
-    Wt, Bt = xp.zeros((W.shape[1], W.shape[0]), dtype=W.dtype, device=device(W)), B.T
+    Wt = xp.zeros((W.shape[1], W.shape[0]), dtype=W.dtype, device=device(W))
+    Bt = B.T
     Wt += W.T
     diagonal = (
         [float(h) for h in xp.linalg.diagonal(G)] if isinstance(G, np.ndarray) else xp.linalg.diagonal(G).tolist()
     )
-    live, first = None, 0.0
+    live = None
+    first = 0.0
     for sweep in range(sweeps):
         before = xp.asarray(Wt, copy=True) if tol > 0 else None
         for t, h in enumerate(diagonal):

@@ -260,7 +260,8 @@ def curved_round(
     >>> curved_round(V, V, np.array([[0.0, 40.0]]), np.array([1.0]), index=0, noise=0.0, sweeps=1)[0]
     array([[1., 0.]])
     """
-    V, k = np.asarray(sent, np.float64), len(sent)
+    V = np.asarray(sent, np.float64)
+    k = len(sent)
     rows, columns = np.triu_indices(k)
     H = np.zeros((k, k))
     H[rows, columns] = np.asarray(half) / CURVE_WEIGHT / np.where(rows == columns, 1.0, math.sqrt(2))

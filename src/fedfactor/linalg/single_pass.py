@@ -201,9 +201,11 @@ def _prepared(
 ) -> _Work | None:
     """Prepare a pass over rows in main memory; None where there is no compiled loop for them."""
     if isinstance(X, np.ndarray):
-        run, prepare = kernel("dense_rows", X.dtype), _dense
+        run = kernel("dense_rows", X.dtype)
+        prepare = _dense
     elif scipy.sparse.issparse(X) and X.format == "csr":
-        run, prepare = kernel("sparse_rows", X.dtype, X.indices.dtype), _sparse
+        run = kernel("sparse_rows", X.dtype, X.indices.dtype)
+        prepare = _sparse
     else:
         return None
     if run is None or not X.dtype == V.dtype == U.dtype:
@@ -253,7 +255,9 @@ def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
 
 def _stacked(parts: Iterable[Pass], like: Array) -> Pass:
     """Put passes over blocks of rows together, their sums in double precision."""
-    U, G, A = [], None, None
+    U = []
+    G = None
+    A = None
     for part in parts:
         U.append(part.U)
         if part.G is not None and part.A is not None:
@@ -267,13 +271,23 @@ def _card_sums(Ut: Array, X: Array) -> tuple[Array, Array]:
 
 
 def _dense(
-    run: Any, X: np.ndarray, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
+    run: Any,
+    X: np.ndarray,
+    V: np.ndarray,
+    U: np.ndarray,
+    sweeps: int,
+    tol: float,
+    l1: float,
+    l2: Any,
+    *,
+    fit: bool,
     sums: bool,
-) -> _Work:  # fmt: skip
+) -> _Work:
     from fedfactor.linalg.compiled import vector_code as vectors
 
     n, m = X.shape
-    k, real = U.shape[1], X.dtype
+    k = U.shape[1]
+    real = X.dtype
     across, lanes, padded = register_sizes(vectors, real, k)
     # The loops step from row to row by whole numbers: the rows of a packed record need not allow that.
     ready = X.flags.aligned and (X.strides[1] == real.itemsize or m <= 1)
@@ -305,7 +319,8 @@ def _dense(
 
     def part(place: int, A: np.ndarray) -> None:
         chunk = order[place]
-        start, stop = bounds[chunk], bounds[chunk + 1]
+        start = bounds[chunk]
+        stop = bounds[chunk + 1]
         W, B = scratch("W", (padded, lanes), real), scratch("B", (padded, lanes), real)
         ends, kept = scratch("ends", (lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
         ends.fill(0)
@@ -313,9 +328,30 @@ def _dense(
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else in_rows(a, b)
             run(
-                rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
-                a > start, A[chunk], H[chunk], some, W, B, ends, kept, group,
-            )  # fmt: skip
+                rows,
+                packed,
+                G,
+                inverse,
+                U[a:b],
+                out[a:b],
+                0,
+                b - a,
+                head,
+                sweeps,
+                l1,
+                tol,
+                fit,
+                sums,
+                a > start,
+                A[chunk],
+                H[chunk],
+                some,
+                W,
+                B,
+                ends,
+                kept,
+                group,
+            )
 
     def finish(A: np.ndarray) -> Pass:
         if not sums:
@@ -337,14 +373,24 @@ def _dense(
 
 
 def _sparse(
-    run: Any, X: Any, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
+    run: Any,
+    X: Any,
+    V: np.ndarray,
+    U: np.ndarray,
+    sweeps: int,
+    tol: float,
+    l1: float,
+    l2: Any,
+    *,
+    fit: bool,
     sums: bool,
-) -> _Work:  # fmt: skip
+) -> _Work:
     from fedfactor.linalg.compiled import single_pass_loops as loops
     from fedfactor.linalg.compiled import vector_code as vectors
 
     n, m = X.shape
-    k, real = U.shape[1], X.dtype
+    k = U.shape[1]
+    real = X.dtype
     across, lanes, _ = register_sizes(vectors, real, k)
     wide = sum(widths(k, across))
     indptr, indices, data = csr_parts(X, real)
@@ -386,10 +432,33 @@ def _sparse(
         P, Q = panels((none if by_rows else held)[0], k, across)
         counts = np.zeros(m if often else 0, np.int32)
         run(
-            indptr, indices, data, D, E, G, inverse, U, out, P, Q, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol,
-            fit, how, across, held[chunk] if by_rows and not light else no_copy, H[chunk], W, B, own,
-            *panels(own[0], k, across), counts,
-        )  # fmt: skip
+            indptr,
+            indices,
+            data,
+            D,
+            E,
+            G,
+            inverse,
+            U,
+            out,
+            P,
+            Q,
+            bounds[chunk],
+            bounds[chunk + 1],
+            sweeps,
+            l1,
+            tol,
+            fit,
+            how,
+            across,
+            held[chunk] if by_rows and not light else no_copy,
+            H[chunk],
+            W,
+            B,
+            own,
+            *panels(own[0], k, across),
+            counts,
+        )
 
     def finish(held: np.ndarray) -> Pass:
         if not sums:
@@ -423,7 +492,8 @@ def widths(k: int, across: int) -> tuple[int, int]:
     >>> widths(20, 16), widths(24, 16), widths(6, 16), widths(3, 16)
     ((16, 4), (32, 0), (0, 8), (0, 4))
     """
-    whole, rest = k - k % across, k % across
+    whole = k - k % across
+    rest = k % across
     for share in (4, 2) if not whole else (4,):
         if 0 < rest <= across // share:
             return whole, across // share
@@ -453,7 +523,8 @@ def _side_by_side_cells(V: np.ndarray, across: int) -> np.ndarray:
 
 def _by_columns(X: Any, P: np.ndarray, Q: np.ndarray, k: int, across: int) -> np.ndarray:
     """Return UᵀX from X by columns, for each of which rows of U, in two parts, are gathered."""
-    m, real = X.shape[1], P.dtype
+    m = X.shape[1]
+    real = P.dtype
     indptr, indices, data = _turned(X, real)
     run: Any = kernel("sparse_sums", real, indices.dtype)
     out = np.empty((k, m), real)
@@ -467,7 +538,8 @@ _known: dict[tuple[int, str], tuple[Any, tuple[np.ndarray, ...], Any]] = {}
 
 def _of_rows(X: Any, what: str, make: Callable[[], T]) -> T:
     """Remember what follows from a CSR matrix for as long as X lives and has these arrays."""
-    key, now = (id(X), what), (X.indptr, X.indices, X.data)
+    key = (id(X), what)
+    now = (X.indptr, X.indices, X.data)
     found = _known.get(key)
     if found is not None and found[0]() is X and all(a is b for a, b in zip(found[1], now, strict=True)):
         return found[2]

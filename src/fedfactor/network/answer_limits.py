@@ -42,8 +42,11 @@ class AnsweredCounts:
     """
 
     def __init__(self, folder: Path, rows: str, limits: Sequence[Any], witness: Witness | None = None) -> None:
-        self._chain, self._rows = Chain(folder / ASKED, witness), rows
-        self.runs, self.rounds, self.until = int(limits[0]), int(limits[1]), str(limits[2])
+        self._chain = Chain(folder / ASKED, witness)
+        self._rows = rows
+        self.runs = int(limits[0])
+        self.rounds = int(limits[1])
+        self.until = str(limits[2])
         self.first = str(limits[3]) if len(limits) > 3 else ""
 
     def so_far(self) -> tuple[set[str], set[tuple[str, int]]]:
@@ -79,9 +82,14 @@ class AnsweredCounts:
                 raise LimitError(f"{self.rounds} rounds were agreed on, and these rows have been in all of them")
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             about = {
-                "time": now, "rows": self._rows, "terms": terms, "run": run, "kind": kind, "index": index,
+                "time": now,
+                "rows": self._rows,
+                "terms": terms,
+                "run": run,
+                "kind": kind,
+                "index": index,
                 "digest": digest.hex(),
-            }  # fmt: skip
+            }
             self._chain.append(about)
 
     def bind(self, witness: Witness, federation: str, sketch: Sequence[str] = ()) -> None:

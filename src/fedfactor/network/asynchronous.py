@@ -34,7 +34,8 @@ class Stream(RemoteClients):
         self._work: dict[str, dict[str, Tree]] = {}
         self._asking: dict[str, Asking] = {}
         self._arrived: deque[str] = deque()
-        self._heard, self._wait = server.exchange.clock(), Backoff(server.policy.poll)
+        self._heard = server.exchange.clock()
+        self._wait = Backoff(server.policy.poll)
 
     def begin(self, seed: int) -> None:
         """Let columns be added up; first states are made by the parties themselves."""
@@ -51,7 +52,8 @@ class Stream(RemoteClients):
         return dict(self._work)
 
     def _ask(self, name: str) -> Asking:
-        work, server = self._work[name], self.server
+        work = self._work[name]
+        server = self.server
         head = replace(server.head("step", int(work["step"])), participants=(name,))
         payload = server.agreement.payload
         since = {name: last_step(work)}
@@ -59,7 +61,8 @@ class Stream(RemoteClients):
 
     def turn(self, loop: Rounds, snapshot: Snapshot) -> Snapshot:
         """Look for messages once: merge one that came and answer it, or ask the silent again and wait a little."""
-        exchange, names = self.server.exchange, self.server.meta.clients
+        exchange = self.server.exchange
+        names = self.server.meta.clients
         there = exchange.transport.present()
         if not self._work:
             self._work = {name: _work(snapshot.down, name, 0, -1) for name in names}
@@ -92,7 +95,9 @@ class Stream(RemoteClients):
                 self._arrived.append(arrival.client)
 
     def _merge(self, loop: Rounds, snapshot: Snapshot, name: str) -> Snapshot:
-        began, asking, work = time.perf_counter(), self._asking.pop(name), self._work[name]
+        began = time.perf_counter()
+        asking = self._asking.pop(name)
+        work = self._work[name]
 
         def hand(receiver: Receiving) -> None:
             if name in asking.answers:

@@ -24,12 +24,14 @@ class Backoff:
     """
 
     def __init__(self, longest: float, shortest: float = 0.05) -> None:
-        self._longest, self._shortest = longest, min(shortest, longest)
+        self._longest = longest
+        self._shortest = min(shortest, longest)
         self._now = self._shortest
 
     def next(self) -> float:
         """Return the next wait."""
-        now, self._now = self._now, min(1.5 * self._now, self._longest)
+        now = self._now
+        self._now = min(1.5 * self._now, self._longest)
         return now
 
     def hurry(self) -> None:

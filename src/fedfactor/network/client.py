@@ -96,7 +96,8 @@ class RemoteClient:
     def answer(self, data: bytes) -> bytes:
         """Answer one message; the answer may be a refusal, and is written down before it is returned."""
         with self.store.locked(), limit_threads(self.agreement.threads):
-            told, why = Head("refusal", "", 0, self.agreement.name, self.agreement.terms, reason=REFUSAL), ""
+            told = Head("refusal", "", 0, self.agreement.name, self.agreement.terms, reason=REFUSAL)
+            why = ""
             try:
                 if len(data) > self._limit:
                     raise ProtocolError(f"a message of {len(data)} bytes came where {self._limit} can be right")
@@ -131,7 +132,8 @@ class RemoteClient:
             raise Refused("a sum of others than those who were agreed on was asked for")
 
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
-        told, mine = replace(asked, participants=(), reason="", scales=(), attempt=0), self.agreement
+        told = replace(asked, participants=(), reason="", scales=(), attempt=0)
+        mine = self.agreement
         if self._verified is not None:
             return self._verified.serve(asked, data, told), told
         kept = self.store.load()
@@ -286,8 +288,9 @@ class RemoteClient:
                 logger.warning(
                     "Round %d: %s. Zeros, or the largest numbers there are, were sent instead, since a refusal would "
                     "tell of rows: the result is wrong where they count. Do the settings suit the data?",
-                    asked.index, str(error).partition(". ")[0],
-                )  # fmt: skip
+                    asked.index,
+                    str(error).partition(". ")[0],
+                )
                 up = tree_map(_finite, up)
         try:
             check_message(up, self.expected)

@@ -250,7 +250,8 @@ class ClientFolder:
     @cached_property
     def shard(self) -> Shard:
         """The rows, mapped from the disk."""
-        about, mapped = self._about, self._mapped
+        about = self._about
+        mapped = self._mapped
         if about["sparse"]:
             # SciPy has no types.
             from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
@@ -294,7 +295,8 @@ class ClientFolder:
     @cached_property
     def sketch(self) -> list[str]:
         """The smallest digests of single rows, by which most of them are known again in another order or company."""
-        X, mask = self.shard.X, self.shard.mask
+        X = self.shard.X
+        mask = self.shard.mask
         digests: set[str] = set()
         for i in range(X.shape[0]):
             ends = slice(X.indptr[i], X.indptr[i + 1]) if self._about["sparse"] else None
@@ -322,7 +324,8 @@ class ClientFolder:
         """The books of these rows: where there are some already, or new ones where noise was agreed on."""
         from fedfactor.privacy.ledger import Ledger
 
-        path, noise = self.ledger_file, self.agreement.noise
+        path = self.ledger_file
+        noise = self.agreement.noise
         if not path.exists():
             if noise:  # the budget is that of one run, unless the owner decided on another before
                 made = Ledger(
@@ -361,7 +364,8 @@ class ClientFolder:
         """
         store = cls(private_folder(folder))
         data = private_folder(store.folder / "data")
-        X, mask = shard.X, shard.mask
+        X = shard.X
+        mask = shard.mask
         parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if is_sparse(X) else {"X": X}
         if mask is not None and not isinstance(mask, str):
             parts["mask"] = mask
@@ -423,9 +427,14 @@ class ClientFolder:
         if not again and not why:
             write_atomic(file, answer)
         line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "run": head.run, "kind": head.kind,
-            "index": head.index, "bytes": len(answer), "sha256": digest, "again": again,
-        }  # fmt: skip
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "run": head.run,
+            "kind": head.kind,
+            "index": head.index,
+            "bytes": len(answer),
+            "sha256": digest,
+            "again": again,
+        }
         if why:
             line["reason"] = why
         handle = os.open(self.folder / "sent.jsonl", os.O_CREAT | os.O_RDWR, 0o600)

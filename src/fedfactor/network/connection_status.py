@@ -24,17 +24,21 @@ class ConnectionStatus:
     EVERY = 5.0
 
     def __init__(self, file: Path) -> None:
-        self._file, self._last, self._when = file, "", 0.0
+        self._file = file
+        self._last = ""
+        self._when = 0.0
         self._since = time.time()
 
     def write(self, status: int = 0, error: str = "") -> None:
         """Write down that a request went through, or what was wrong with it."""
-        now, said = time.time(), f"{status} {error}"
+        now = time.time()
+        said = f"{status} {error}"
         if said != self._last:
             self._since = now
         elif now - self._when < self.EVERY:
             return
-        self._last, self._when = said, now
+        self._last = said
+        self._when = now
         about = {"connected": not error, "time": now, "since": self._since, "status": status, "error": error[:500]}
         write_atomic(self._file, json.dumps(about).encode())
 

@@ -91,8 +91,13 @@ class Exchange:
         sleep: Callable[[float], None] = time.sleep,
         removed: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        self.transport, self.policy, self.tally = transport, policy, tally
-        self.tick, self.clock, self.sleep, self.removed = tick, clock, sleep, removed
+        self.transport = transport
+        self.policy = policy
+        self.tally = tally
+        self.tick = tick
+        self.clock = clock
+        self.sleep = sleep
+        self.removed = removed
         self.bytes_up = self.bytes_down = 0
         self.left_out: dict[str, str] = {}
 
@@ -116,9 +121,15 @@ class Exchange:
             self.sleep(min(1.0, self.policy.poll * 5))
 
     def ask(
-        self, head: Head, messages: Mapping[str, Tree], expected: Mapping[type, Spec], payload: Payload = "exact",
-        *, sent: Payload | None = None, since: Mapping[str, int] | None = None,
-    ) -> dict[str, Tree]:  # fmt: skip
+        self,
+        head: Head,
+        messages: Mapping[str, Tree],
+        expected: Mapping[type, Spec],
+        payload: Payload = "exact",
+        *,
+        sent: Payload | None = None,
+        since: Mapping[str, int] | None = None,
+    ) -> dict[str, Tree]:
         """Ask every client named in ``messages``; return valid answers in name order, when all came or time is up."""
         asking = Asking(self, head, messages, expected, payload, sent or payload, since or {})
         end = self.clock() + self.policy.deadline
@@ -157,7 +168,8 @@ class Exchange:
         return counted
 
     def _judge(self, head: Head, asking: Asking, messages: Mapping[str, Tree]) -> None:
-        answered, asked = len(asking.answers), len(messages)
+        answered = len(asking.answers)
+        asked = len(messages)
         fixed = self.policy.dropouts == "wait"
         if answered == asked or (not fixed and answered >= self.policy.minimum):
             return
@@ -199,11 +211,19 @@ class Asking:
     """One question on its way: who still owes an answer, and what came."""
 
     def __init__(
-        self, exchange: Exchange, head: Head, messages: Mapping[str, Tree], expected: Mapping[type, Spec],
-        payload: Payload, sent: Payload, since: Mapping[str, int],
-    ) -> None:  # fmt: skip
+        self,
+        exchange: Exchange,
+        head: Head,
+        messages: Mapping[str, Tree],
+        expected: Mapping[type, Spec],
+        payload: Payload,
+        sent: Payload,
+        since: Mapping[str, int],
+    ) -> None:
         self.since = since
-        self.head, self.messages, self.expected = head, messages, expected
+        self.head = head
+        self.messages = messages
+        self.expected = expected
         self.payload: Payload = payload
         self.sent: Payload = sent
         self.ex = exchange
@@ -253,7 +273,8 @@ class Asking:
 
     def take(self, arrival: Arrival) -> None:
         """Look at what came, and take it in when it is right."""
-        name, tally = arrival.client, self.ex.tally
+        name = arrival.client
+        tally = self.ex.tally
         self.ex.bytes_up += len(arrival.data)
         if name not in self.messages:
             tally.count("unknown", name)

@@ -39,7 +39,8 @@ class RemoteClients(Clients):
 
     def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
         """Ask all who take part, wait, and check what came; too few that can be used pause the run."""
-        server, exchange = self.server, self.server.exchange
+        server = self.server
+        exchange = self.server.exchange
         messages = {name: download_for(down, name) for name in at.participants}
         head = replace(server.head("step", at.index), participants=at.participants)
         exchange.take_bytes()

@@ -91,7 +91,8 @@ def difference(mine: Tree, theirs: Tree, expected: Mapping[type, Spec]) -> str:
     kind = kind_of(mine)
     if kind_of(theirs) is not kind:
         return f"a {kind_of(theirs).__name__} was sent where a {kind.__name__} follows from the totals"
-    one, other = dict(leaves(mine)), dict(leaves(theirs))
+    one = dict(leaves(mine))
+    other = dict(leaves(theirs))
     if one.keys() != other.keys():
         return f"{kind.__name__} has other parts than what follows from the totals"
     for path, leaf in one.items():

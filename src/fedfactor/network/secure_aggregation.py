@@ -80,7 +80,9 @@ class Relay:
     def __init__(
         self, exchange: Exchange, agreement: Agreement, run: str, file: Path, links: Sequence[Transform]
     ) -> None:
-        self.exchange, self.links, self.file = exchange, tuple(links), file
+        self.exchange = exchange
+        self.links = tuple(links)
+        self.file = file
         self.names = tuple(sorted(agreement.meta.clients))
         registry = {name: bytes.fromhex(key) for name, key in agreement.registry.items()}
         self.context = Context(agreement.federation, agreement.terms, run, agreement.run_seed, registry)
@@ -93,9 +95,13 @@ class Relay:
         return question_of(down, kept["keys"], kept.get("last"))
 
     def collect(
-        self, head: Head, down: Tree, expected: Mapping[type, Spec], since: Mapping[str, int],
+        self,
+        head: Head,
+        down: Tree,
+        expected: Mapping[type, Spec],
+        since: Mapping[str, int],
         rare: np.ndarray | None = None,
-    ) -> tuple[Parcel, Layout]:  # fmt: skip
+    ) -> tuple[Parcel, Layout]:
         """Ask a question, and return the sum of the uploads, which the parties have tagged."""
         links = () if head.kind == "survey" else self.links
         ask = dict.fromkeys(self.names, self.question(head, down))
@@ -124,7 +130,8 @@ class Relay:
     def _total(self, masked: Mapping[str, Masked]) -> dict[str, np.ndarray]:
         """Add masked words over the integers, beside the signed hashes of all parties."""
         size = next(iter(masked.values())).words.size
-        words, carries = np.zeros(size, np.uint64), np.zeros(size, carry_dtype(len(self.names)))
+        words = np.zeros(size, np.uint64)
+        carries = np.zeros(size, carry_dtype(len(self.names)))
         for name in self.names:
             accumulate(words, carries, masked[name].words)
         digests = np.stack([masked[name].digest for name in self.names])

@@ -44,7 +44,8 @@ SCORE: dict[type, Spec] = {
 }
 
 
-ABANDON, REMOVED = "abandon", "removed.json"
+ABANDON = "abandon"
+REMOVED = "removed.json"
 """Files in the server's folder: end this run at once; nobody waits for these clients any more."""
 
 
@@ -126,8 +127,11 @@ class Server:
         sleep: Callable[[float], None] = time.sleep,
         tells_end: bool = True,
     ) -> None:
-        self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
-        self.algorithm, self.meta = agreement.make(), agreement.meta
+        self.folder = private_folder(folder)
+        self.agreement = agreement
+        self.policy = policy
+        self.algorithm = agreement.make()
+        self.meta = agreement.meta
         if agreement.start:
             self.algorithm = started_at(self.algorithm, from_bytes((self.folder / START).read_bytes())["V"])
         refuse_groups(self.algorithm, self.meta)
@@ -142,9 +146,15 @@ class Server:
         self.relay = Relay(self.exchange, agreement, self.run_id, sums, links) if agreement.secure else None
         self.clients = Stream(self) if agreement.asynchronous else RemoteClients(self)
         self.loop = Rounds(
-            self.algorithm, self.meta, self.clients, agreement.most_steps, agreement.run_seed, channel=self.channel,
-            kept=Checkpoint(self.folder / "checkpoint"), mark=self._mark(),
-        )  # fmt: skip
+            self.algorithm,
+            self.meta,
+            self.clients,
+            agreement.most_steps,
+            agreement.run_seed,
+            channel=self.channel,
+            kept=Checkpoint(self.folder / "checkpoint"),
+            mark=self._mark(),
+        )
         self.expected = self.loop.expected
         self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
         self._said = (0.0, -1)
@@ -199,11 +209,14 @@ class Server:
     def survey(self) -> None:
         """Add up columns before round 0, where preprocessing or a secure sum depends on them."""
         self.gather()
-        file, names, counted = self.folder / "survey.safetensors", self.meta.clients, self.agreement.counted
+        file = self.folder / "survey.safetensors"
+        names = self.meta.clients
+        counted = self.agreement.counted
         if not self.agreement.survey and not counted:
             return
         expected = counts_messages(self.meta) if counted else survey_messages(self.meta)
-        head, found = self.head("survey", 0), self.head("survey", 1)
+        head = self.head("survey", 0)
+        found = self.head("survey", 1)
         if not file.exists():
             if self.relay is not None:
                 total = restore(*self.relay.collect(head, Begin(np.float64(0)), {Counts: expected[Counts]}, {}))
@@ -237,15 +250,23 @@ class Server:
         head = self.head("end", snapshot.next_round)
         if self.relay is not None:
             messages = dict.fromkeys(self.meta.clients, self.relay.question(head, one_message(messages)))
-        sent, since = self.agreement.payload, self.since
+        sent = self.agreement.payload
+        since = self.since
         if self.clients.stopped():  # what was reached is kept even where some parties refuse, or are unavailable
             self.exchange.policy = replace(self.policy, minimum=0, dropouts="continue")
         answers = self.exchange.ask(head, messages, SCORE, "exact", sent=sent, since=since) if self._tells_end else {}
         scores = {name: answer for name, answer in answers.items() if isinstance(answer, Score)}
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         outcome = Outcome(
-            self.run_id, status, snapshot.history, down, scores, tuple(answers), dict(self.tally.rejected), privacy,
-        )  # fmt: skip
+            self.run_id,
+            status,
+            snapshot.history,
+            down,
+            scores,
+            tuple(answers),
+            dict(self.tally.rejected),
+            privacy,
+        )
         folder = private_folder(self.folder / "result")
         write_atomic(folder / "down.safetensors", to_bytes(_as_tree(down)))
         write_atomic(folder / "run.json", json.dumps(outcome.summary(self.agreement), indent=1).encode())
@@ -267,13 +288,20 @@ class Server:
         if not force and (self.folder / ABANDON).exists():
             raise AbandonedError("another run was started in its place")
         status: dict[str, Any] = {
-            "run": self.run_id, "time": time.time(), "round": len(history), "rounds": self.agreement.rounds,
-            "clients": list(self.meta.clients), "participants": list(history[-1].participants) if history else [],
+            "run": self.run_id,
+            "time": time.time(),
+            "round": len(history),
+            "rounds": self.agreement.rounds,
+            "clients": list(self.meta.clients),
+            "participants": list(history[-1].participants) if history else [],
             "metrics": dict(history[-1].metrics) if history else {},
-            "bytes_up": sum(r.bytes_up for r in history), "bytes_down": sum(r.bytes_down for r in history),
+            "bytes_up": sum(r.bytes_up for r in history),
+            "bytes_down": sum(r.bytes_down for r in history),
             "seconds": history[-1].seconds if history else 0.0,
-            "rejected": dict(self.tally.rejected), "reasons": dict(self.tally.reasons), **about,
-        }  # fmt: skip
+            "rejected": dict(self.tally.rejected),
+            "reasons": dict(self.tally.reasons),
+            **about,
+        }
         write_atomic(self.folder / "status.json", json.dumps(status, indent=1).encode())
 
 
@@ -294,7 +322,8 @@ class Lock:
     """One server at a time: a killed one may take a moment to go."""
 
     def __init__(self, path: Path, patience: float = 90.0) -> None:
-        self._path, self._patience = path, patience
+        self._path = path
+        self._patience = patience
         self._handle = -1
 
     def __enter__(self) -> Lock:

@@ -137,7 +137,8 @@ class VerifiedClient:
         question = unseal(data, asked, self._questions)
         announced = self._counts if asked.kind == "survey" else self.owner.expected
         down = freeze(receive(to_numpy(question.down).tobytes(), announced))
-        last, protocol = here.head, dict(here.protocol)
+        last = here.head
+        protocol = dict(here.protocol)
         if (asked.kind, asked.index) == (last.kind, last.index):
             if to_numpy(protocol["digest"]).tobytes() != self._digest(asked, down):
                 raise Refused("another question was answered under this label, and one label has one answer")
@@ -175,7 +176,8 @@ class VerifiedClient:
 
     def _admitted(self, asked: Head, down: Tree, protocol: State, question: Any) -> State:
         """Check the total of the last sum, take the server's step, and refuse any other question than what follows."""
-        total, index = self._verified(asked, protocol, question), int(asked.index)
+        total = self._verified(asked, protocol, question)
+        index = int(asked.index)
         if asked.kind == "survey":
             right: Any = Begin if index == 0 else Counts
             if not isinstance(down, right):
@@ -197,7 +199,8 @@ class VerifiedClient:
 
     def _replica(self, asked: Head, down: Tree, protocol: State) -> tuple[Replica, Any]:
         """Make the replica; a run that starts at agreed components takes them from the first question."""
-        algorithm, mine = self.owner.algorithm, self.mine
+        algorithm = self.owner.algorithm
+        mine = self.mine
         start = protocol.get("start")
         if mine.start and (asked.kind, asked.index) == ("step", 0):
             if not hasattr(down, "V") or fingerprint_of(to_numpy(down.V)) != mine.start:
@@ -215,18 +218,24 @@ class VerifiedClient:
             return None
         if protocol.get("total") is None:
             raise Refused("the sum of the last question was never shown: no other question is answered before")
-        label, shown = to_numpy(held["label"]).tobytes(), total_of(self.names, protocol["total"])
+        label = to_numpy(held["label"]).tobytes()
+        shown = total_of(self.names, protocol["total"])
         member = self._member(asked.run, protocol)
         member.check(label, shown, tags_of(self.names, question.tags, question.signatures))
         return self._decoded(protocol, shown.decoded(int(held["wide"])))
 
     def _decoded(self, protocol: State, words: np.ndarray) -> Tree:
         """Read a total as the server does."""
-        held, expected = protocol["open"], {**self.owner.expected, **self._counts}
+        held = protocol["open"]
+        expected = {**self.owner.expected, **self._counts}
         if int(held["kind"]) < 0:
-            kind, links, channel = Counts, (), None
+            kind = Counts
+            links = ()
+            channel = None
         else:
-            kind, links, channel = self._kinds[int(held["kind"])], self.owner.links, self.owner.channel
+            kind = self._kinds[int(held["kind"])]
+            links = self.owner.links
+            channel = self.owner.channel
         layout, _, wide, grid = layout_of(empty_upload(kind, expected[kind], held["sizes"].tolist()), links)
         parcel = read_words(words, wide, grid)
         if channel is None:
@@ -269,23 +278,29 @@ class VerifiedClient:
     def _masked(self, asked: Head, told: Head, up: Tree, parcel: Parcel, protocol: State) -> tuple[bytes, State]:
         """Mask an upload, and sign the hash of it."""
         number = -1 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
-        sizes, wide = sizes_of(up), len(parcel.side)
+        sizes = sizes_of(up)
+        wide = len(parcel.side)
         member = self._member(asked.run, protocol)
         layout = layout_digest(kind_of(up), sizes, wide)
         label = label_of(member.transcript, asked.kind, asked.index, to_numpy(protocol["digest"]).tobytes(), layout)
         words = member.mask(label, words_of(parcel, FRACTION, len(self.names), cut=True), wide)
         signed = member.commit(label, words)
         held: State = {
-            "label": octets(label), "kind": np.int64(number), "sizes": sizes, "wide": np.int64(wide), "words": words,
+            "label": octets(label),
+            "kind": np.int64(number),
+            "sizes": sizes,
+            "wide": np.int64(wide),
+            "words": words,
             "index": np.int64(asked.index),
-        }  # fmt: skip
+        }
         sent = Masked(np.int64(number), sizes, words, octets(signed.digest), octets(signed.signature))
         return seal(told, sent), held
 
     # ------------------------------------------------------------------------------------------------------ a total
     def _tag(self, asked: Head, data: bytes, told: Head, here: Kept) -> bytes:
         """Sign the tags of what was sent, for the total that is shown; one sum has one total."""
-        shown, protocol = unseal(data, asked, self._shown), dict(here.protocol)
+        shown = unseal(data, asked, self._shown)
+        protocol = dict(here.protocol)
         held = protocol.get("open")
         if held is None or (here.head.index, session_of(here.head.kind)) != (asked.index, asked.session):
             raise Refused("no sum of that round is open here")

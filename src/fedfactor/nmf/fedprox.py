@@ -94,7 +94,8 @@ class Averaging(RefitRows):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one weighted factor up."""
-        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        wide = Leaf(meta.dtype, (self.n_components, meta.n_features))
+        number = Leaf("float64", ())
         watched = {"agreement": Leaf(meta.dtype, (3,))} if self.hold.diagnostics else {}
         return {Factor: {"V": wide}, Weighted: {"V": wide, "weight": number, "sse": number, "total": number, **watched}}
 
@@ -114,7 +115,10 @@ class Averaging(RefitRows):
 
     def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Weighted]:
         """Alternate between U and V near the average."""
-        X, average, first, hold = shard.X, as_like(down.V, shard.X), at.index == 0, self.hold
+        X = shard.X
+        average = as_like(down.V, shard.X)
+        first = at.index == 0
+        hold = self.hold
         U, V, sse = alternate(
             X,
             state.U,

@@ -91,10 +91,14 @@ def alternate(
     >>> bool(np.allclose(U @ V, X))
     True
     """
-    first, loss, U_last, V_last = None, None, U, V
+    first = None
+    loss = None
+    U_last = U
+    V_last = V
     for step in range(steps):
         U, U_last = _move(U, U_last, gram_rows(V), cross(X, V), solver, inertia), U
-        G, A = gram(U), sums(U, X)
+        G = gram(U)
+        A = sums(U, X)
         if sq_norm is not None and (step == 0 or (tol > 0 and step % _LOOK == 0)):
             now = squared_error(sq_norm, A, G, V)
             first = now if step == 0 else first
@@ -103,9 +107,11 @@ def alternate(
             loss = now
         if mu:
             assert anchor is not None, "a proximal term needs a target"
-            xp, k = array_namespace(G), G.shape[0]
+            xp = array_namespace(G)
+            k = G.shape[0]
             weight = mu * float(xp.linalg.trace(G)) / k if relative else mu
-            G, A = G + weight * xp.eye(k, dtype=G.dtype, device=device(G)), A + weight * anchor
+            G = G + weight * xp.eye(k, dtype=G.dtype, device=device(G))
+            A = A + weight * anchor
         V, V_last = _move(V.T, V_last.T, G, A.T, solver, inertia).T, V
         if pull is not None:
             V = pull(V, step, 1.0 / lipschitz(G))

@@ -117,7 +117,8 @@ class OneShotNMF(RefitRows):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one factor up."""
-        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        wide = Leaf(meta.dtype, (self.n_components, meta.n_features))
+        number = Leaf("float64", ())
         return {Factor: {"V": wide}, Weighted if self.combine == "mean" else Own: {"V": wide, "weight": number}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor]:

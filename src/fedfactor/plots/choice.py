@@ -39,7 +39,8 @@ def plot_rank(found: Any, *, ax: Any = None) -> Any:
     'rank'
     """
     ax = axes_or_new(ax)
-    low, high = found.errors.min(axis=0), found.errors.max(axis=0)
+    low = found.errors.min(axis=0)
+    high = found.errors.max(axis=0)
     ax.fill_between(found.ranks, low, high, alpha=0.2, linewidth=0)
     ax.plot(found.ranks, found.curve, marker="o", label="held-out cells")
     if np.isfinite(found.fitted).any():

@@ -45,7 +45,8 @@ def mosaic(V: Array, shape: tuple[int, int], *, n_columns: int | None = None, ga
     rows = math.ceil(len(V) / columns)
     picture = np.full((rows * (height + gap) - gap, columns * (width + gap) - gap), np.nan)
     for i, component in enumerate(V):
-        top, left = (i // columns) * (height + gap), (i % columns) * (width + gap)
+        top = (i // columns) * (height + gap)
+        left = (i % columns) * (width + gap)
         highest = float(np.abs(component).max())
         tile = component.reshape(height, width) / (highest if highest > 0 else 1.0)
         picture[top : top + height, left : left + width] = tile

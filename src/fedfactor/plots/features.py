@@ -97,7 +97,8 @@ def components_of(source: Any, features: Sequence[str] | None = None) -> tuple[n
     """Take V and its names from a run, an estimator or an array."""
     if hasattr(source, "components_"):
         names = getattr(source, "feature_names_in_", getattr(source, "items_", None))
-        source, features = source.components_, names if features is None else features
+        source = source.components_
+        features = names if features is None else features
     elif hasattr(source, "factors"):
         source, features = source.V, source.feature_names if features is None else features
     V = source.detach().cpu().numpy() if hasattr(source, "detach") else np.asarray(source)

@@ -45,12 +45,26 @@ def svg(
     from matplotlib.rcsetup import cycler
 
     style = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 9,
-        "text.color": _INK, "axes.labelcolor": _SOFT, "axes.edgecolor": _SOFT, "xtick.color": _SOFT,
-        "ytick.color": _SOFT, "axes.titlecolor": _INK, "axes.facecolor": "none", "figure.facecolor": "none",
-        "axes.prop_cycle": cycler(color=[_FIRST, _SECOND]), "axes.titlesize": 10, "axes.spines.top": False,
-        "axes.spines.right": False, "legend.fontsize": 8, "xtick.labelcolor": _SOFT, "ytick.labelcolor": _INK,
-    }  # fmt: skip
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "text.color": _INK,
+        "axes.labelcolor": _SOFT,
+        "axes.edgecolor": _SOFT,
+        "xtick.color": _SOFT,
+        "ytick.color": _SOFT,
+        "axes.titlecolor": _INK,
+        "axes.facecolor": "none",
+        "figure.facecolor": "none",
+        "axes.prop_cycle": cycler(color=[_FIRST, _SECOND]),
+        "axes.titlesize": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.fontsize": 8,
+        "xtick.labelcolor": _SOFT,
+        "ytick.labelcolor": _INK,
+    }
     with rc_context(cast("Any", style)):  # the keys are checked by Matplotlib
         ax = panels(1, width=width, height=height)[0]
         draw(ax)

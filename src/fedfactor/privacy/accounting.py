@@ -106,9 +106,11 @@ def analytic_epsilon(mu: float, delta: float) -> float:
     """
     if mu == 0 or _gaussian_delta(mu, 0.0) <= delta:
         return 0.0
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while _gaussian_delta(mu, high) > delta:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (middle, high) if _gaussian_delta(mu, middle) > delta else (low, middle)
@@ -152,9 +154,11 @@ def calibrate(
             return epsilon_of([Release(z / math.sqrt(rounds))], delta, which)
         return epsilon_of([Release(z, sampling)] * round(rounds), delta, which)
 
-    low, high = 1e-2, 1.0
+    low = 1e-2
+    high = 1.0
     while cost(high, "rdp") > epsilon:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     high = _bisect(lambda z: cost(z, "rdp"), low, high, epsilon)
     if accountant == "pld":  # the fine books are slow at small noise, so they are asked near the coarse answer only
         while cost(high, "pld") > epsilon:  # they round upwards on a grid: with many sampled releases that may show

@@ -55,7 +55,8 @@ def discrete_gaussian(size: int, bits: int, entropy: Entropy) -> np.ndarray:
     if bits != int(bits) or not 0 <= bits <= MOST_BITS:
         raise ValueError(f"bits={bits!r} must be a whole number from 0 to {MOST_BITS}: the squares must fit 64 bits.")
     sigma = 1 << int(bits)
-    found, have = [], 0
+    found = []
+    have = 0
     while have < size:
         y = _some_laplace(int(1.35 * (size - have)) + 64, int(bits), entropy)
         distance = np.abs(np.abs(y) - sigma)
@@ -92,7 +93,8 @@ def discrete_laplace(size: int, bits: int, entropy: Entropy) -> np.ndarray:
     """
     if bits != int(bits) or not 0 <= bits <= MOST_BITS:
         raise ValueError(f"bits={bits!r} must be a whole number from 0 to {MOST_BITS}.")
-    found, have = [np.zeros(0, np.int64)], 0
+    found = [np.zeros(0, np.int64)]
+    have = 0
     while have < size:
         found.append(_some_laplace(size - have, int(bits), entropy))
         have += found[-1].size
@@ -116,7 +118,8 @@ def _some_laplace(size: int, bits: int, entropy: Entropy) -> np.ndarray:
 
 def _bernoulli_exp(num: np.ndarray, bits: int, entropy: Entropy) -> np.ndarray:
     """Succeed with probability exp(−num / 2^bits)."""
-    whole, rest = (num >> np.uint64(bits)).astype(np.int64), num & np.uint64((1 << bits) - 1)
+    whole = (num >> np.uint64(bits)).astype(np.int64)
+    rest = num & np.uint64((1 << bits) - 1)
     result = _bernoulli_exp_below_one(rest, bits, entropy)
     alive = np.flatnonzero(result & (whole > 0))
     left = whole[alive]
@@ -125,14 +128,17 @@ def _bernoulli_exp(num: np.ndarray, bits: int, entropy: Entropy) -> np.ndarray:
         result[alive[~lucky]] = False
         left = left - 1
         going = lucky & (left > 0)
-        alive, left = alive[going], left[going]
+        alive = alive[going]
+        left = left[going]
     return result
 
 
 def _bernoulli_exp_below_one(num: np.ndarray, bits: int, entropy: Entropy) -> np.ndarray:
     """Succeed with probability exp(−num / 2^bits), for num ≤ 2^bits, by the parity of a run of coins γ/1, γ/2, …"""
     run = np.zeros(num.size, np.int64)
-    alive, step, mask = np.arange(num.size), 1, np.uint64((1 << bits) - 1)
+    alive = np.arange(num.size)
+    step = 1
+    mask = np.uint64((1 << bits) - 1)
     while alive.size:
         hit = (entropy.words(alive.size) & mask) < num[alive]  # probability γ; at γ = 1 (num = 2^bits) always
         if step > 1:

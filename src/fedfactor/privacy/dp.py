@@ -127,9 +127,23 @@ def dp(
     1.0
     """
     made = DP(
-        float(epsilon), float(delta), unit, clip, row_bound, rows, subject, cap, known_to, noise, colluding,
-        float(sampling), accountant, noise_multiplier, ledger, noise_seed,
-    )  # fmt: skip
+        float(epsilon),
+        float(delta),
+        unit,
+        clip,
+        row_bound,
+        rows,
+        subject,
+        cap,
+        known_to,
+        noise,
+        colluding,
+        float(sampling),
+        accountant,
+        noise_multiplier,
+        ledger,
+        noise_seed,
+    )
     _check(made)
     return made
 

@@ -139,7 +139,8 @@ class Ledger:
         self.path = None if path is None else Path(path)
         self._chain = None if self.path is None else Chain(self.path, witness)
         self.accountant: Accountant = accountant
-        self._limit, self._delta = asked, 1e-5 if delta is None else delta
+        self._limit = asked
+        self._delta = 1e-5 if delta is None else delta
         self._unit: Unit = unit or "row"
         self._entries: dict[tuple[str, str, int, str], Entry] = {}
         self._lock = threading.RLock()

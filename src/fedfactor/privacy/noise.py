@@ -182,7 +182,9 @@ class Gaussian(Transform):
 
     def not_covered(self, channel: Channel) -> list[str]:
         """Say whom the unit leaves out, and whose noise must be believed."""
-        unit, asked, found = channel.books.entry.unit, channel.asked, list[str]()
+        unit = channel.books.entry.unit
+        asked = channel.asked
+        found = list[str]()
         if unit == "row":
             found += ["a person with several rows, unless each has one", "properties of a whole client"]
         if unit == "subject":
@@ -215,7 +217,8 @@ class Gaussian(Transform):
 
     def encode(self, parcel: Parcel, site: Site) -> Parcel:
         """Round towards zero to the grid, and add this client's noise."""
-        grid, values = self.grid(parcel.values.size), parcel.values
+        grid = self.grid(parcel.values.size)
+        values = parcel.values
         if self.sampling < 1 and float(site.entropy("sampling").uniforms(1)[0]) >= self.sampling:
             values = np.zeros_like(values)  # stays away, and nobody can tell
         whole = np.trunc(values / grid)

@@ -35,7 +35,8 @@ def secure_for_noise(
     needed = secure.needed(meta.n_clients)
     # A coordinator who is a client knows its own noise, and can take it off.
     known = asked.colluding + minimums.coordinator_is_client
-    honest, independent = needed - known, meta.n_clients - known
+    honest = needed - known
+    independent = meta.n_clients - known
     if honest < 1 or independent < 2:
         raise IncompatibleError(
             f"With {known} colluding clients of {meta.n_clients}, nobody is left whose noise counts. Use noise='local'."

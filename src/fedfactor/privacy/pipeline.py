@@ -26,7 +26,8 @@ class Books:
     """The ledgers that one run writes to: its own budget, and those of the data set."""
 
     def __init__(self, ledgers: Sequence[Ledger], entry: Entry) -> None:
-        self.ledgers, self.entry = list(ledgers), entry
+        self.ledgers = list(ledgers)
+        self.entry = entry
 
     def affords(self, index: int) -> bool:
         """Tell whether every ledger allows the next round."""
@@ -160,7 +161,10 @@ class ChannelReceiver:
     def __init__(
         self, channel: Channel, expected: Mapping[type, Spec], at: Round, down: Tree, *, encoded: bool
     ) -> None:
-        self._channel, self._at, self._down, self._encoded = channel, at, down, encoded
+        self._channel = channel
+        self._at = at
+        self._down = down
+        self._encoded = encoded
         self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
         self._seen = channel.shows
         self.forgiving = any(link.forgiving for link in channel.links)
@@ -216,8 +220,11 @@ class ChannelReceiver:
         if uplink == "gather":
             self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), self._layout))
             return
-        channel, size = self._channel, (parcel.values.size, len(parcel.side))
-        names, run, seed = self._at.participants, channel.run.encode(), channel.noise_seed
+        channel = self._channel
+        size = (parcel.values.size, len(parcel.side))
+        names = self._at.participants
+        run = channel.run.encode()
+        seed = channel.noise_seed
         opening = Opening(names, self._at, size, run, seed, self._down, layout)
         opened = (link.open(opening) for link in reversed(channel.links))
         self._reducer = next((reducer for reducer in opened if reducer is not None), None) or PlainSum()
@@ -228,7 +235,8 @@ class ChannelReceiver:
 
     def replace_by(self, total: Parcel, layout: Layout, present: Sequence[str]) -> None:
         """Take a sum that was formed elsewhere, of parcels that only their clients saw."""
-        self._layout, self._reducer = layout, PlainSum(present, total)
+        self._layout = layout
+        self._reducer = PlainSum(present, total)
 
     def _decoded(self, parcel: Parcel, present: Sequence[str]) -> Parcel:
         neutral = self._channel.sender.neutral(self._down)

@@ -36,7 +36,8 @@ __all__ = ["Plan", "for_links", "make_plan", "parts_of", "plain_channel", "sprea
 SURVEY_SHARE = 0.05
 """Share of the budget that pays for what must be known before round 0."""
 
-ROW_ROUNDS, CLIENT_ROUNDS = 30, 10
+ROW_ROUNDS = 30
+CLIENT_ROUNDS = 10
 """Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
 
 
@@ -117,12 +118,14 @@ def make_plan(
     secure: Any = next((link for link in parts.links if link.hides), None)
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
-    work, withheld = federation, np.zeros(0, np.int64)
+    work = federation
+    withheld = np.zeros(0, np.int64)
     algorithm = for_links(parts.links, algorithm)
     more = {"minimums": parts.minimums, "simulation": simulation, "folder": folder}
     channel = plain_channel(parts.links, algorithm, meta, run, _ledgers(parts.ledger), **more)
     if not channel.books.entry.protects:
-        rows, k = {n: federation.shard(n).n_rows for n in federation.names}, getattr(algorithm, "n_components", 1)
+        rows = {n: federation.shard(n).n_rows for n in federation.names}
+        k = getattr(algorithm, "n_components", 1)
         if secure is None:
             judge_rows(k, rows, parts.minimums, simulation=simulation)
         else:
@@ -203,7 +206,9 @@ def _private_plan(
         asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
     )
     books = _open_books(parts, asked, algorithm, federation, run, z, folder)
-    work, size, about = federation, 0.0, {"survey_share": share}
+    work = federation
+    size = 0.0
+    about = {"survey_share": share}
     if asked.unit == "client":
         algorithm = alike_for_noise(algorithm, meta)
     else:
@@ -222,7 +227,8 @@ def _open_books(
 ) -> Books:
     """Open the ledgers of the run and of the data set, and refuse a run that one of them cannot afford."""
     ledgers = [_opened(None if folder is None else folder / "ledger.jsonl", asked), *_ledgers(parts.ledger, asked)]
-    name, drawn = type(algorithm).__name__, asked.noise_seed is not None
+    name = type(algorithm).__name__
+    drawn = asked.noise_seed is not None
     books = Books(ledgers, Entry(run, 0, z, asked.unit, asked.sampling, algorithm=name, simulation=drawn))
     for ledger in ledgers:
         if ledger.path is not None:
@@ -255,7 +261,8 @@ def _bounded(
     folder: Path | None,
 ) -> tuple[Algorithm, float]:
     """Give the algorithm its row bound, from the user or from a survey that the budget pays for."""
-    bound, rows = asked.row_bound, asked.rows
+    bound = asked.row_bound
+    rows = asked.rows
     if share:
         # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.
         ratio = z * math.sqrt((1 - share) / (share * rounds))
@@ -271,7 +278,8 @@ def _bounded(
             seen_rows, seen_bound = row_survey(federation, noise, secure, run.encode(), asked.noise_seed, outbox)
             if kept is not None:
                 write_atomic(kept, json.dumps([seen_rows, seen_bound]).encode())
-        bound, rows = bound or seen_bound, rows or seen_rows
+        bound = bound or seen_bound
+        rows = rows or seen_rows
     if asked.delta * (rows or 1) > 1:
         warnings.warn(
             f"δ = {asked.delta:g} is more than one over the number of rows (about {rows:.3g}): that would allow to "

@@ -17,9 +17,26 @@ from fedfactor.core.run import OwnersOnly, Run
 __all__ = ["promises", "seal", "split_record"]
 
 COVERED = frozenset(
-    {"format", "algorithm", "settings", "seed", "status", "rounds", "clients", "bytes_up", "bytes_down", "environment",
-     "privacy", "history", "asked", "preprocess", "terms", "run", "finished"}
-)  # fmt: skip
+    {
+        "format",
+        "algorithm",
+        "settings",
+        "seed",
+        "status",
+        "rounds",
+        "clients",
+        "bytes_up",
+        "bytes_down",
+        "environment",
+        "privacy",
+        "history",
+        "asked",
+        "preprocess",
+        "terms",
+        "run",
+        "finished",
+    }
+)
 """Entries of a record that may be published of a run with a promise."""
 
 OF_A_ROUND = frozenset({"index", "participants", "bytes_up", "bytes_down", "rejected"})

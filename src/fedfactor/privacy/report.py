@@ -23,7 +23,8 @@ _CLEAR = "every client's upload in each round"
 
 def privacy_report(channel: Channel, rounds: int) -> dict[str, Any]:
     """Return plain data for ``run.json``."""
-    sees, in_clear = _CLEAR, [kind.__name__ for kind in channel.algorithm.messages(channel.meta) if _gathered(kind)]
+    sees = _CLEAR
+    in_clear = [kind.__name__ for kind in channel.algorithm.messages(channel.meta) if _gathered(kind)]
     for link in channel.links:
         sees = link.sees(sees)
     if channel.hides and in_clear:
@@ -53,11 +54,13 @@ def _gathered(kind: type) -> bool:
 
 
 def _guarantee(channel: Channel, rounds: int) -> dict[str, Any]:
-    entry, noise = channel.books.entry, next((link for link in channel.links if link.noisy), None)
+    entry = channel.books.entry
+    noise = next((link for link in channel.links if link.noisy), None)
     if noise is None or not entry.protects:
         why = Transform.label if noise is None else noise.label
         return {"epsilon": math.inf, "guarantee": f"none: {why}", "unit": None}
-    own, delta = channel.books.ledgers, channel.asked.delta if channel.asked else 1e-5
+    own = channel.books.ledgers
+    delta = channel.asked.delta if channel.asked else 1e-5
     books = own[0] if own else None
     each = {"noise_multiplier": entry.noise_multiplier} if entry.epsilon is None else {"epsilon_each": entry.epsilon}
     found: dict[str, Any] = {"unit": entry.unit, "delta": delta, **each}

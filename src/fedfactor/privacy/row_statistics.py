@@ -33,7 +33,8 @@ def noisy_sum(
     outbox: Outbox | None = None,
 ) -> np.ndarray:
     """Sum vectors of all clients with noise, outside any round; what was sent before a crash is sent again."""
-    names, at = sorted(vectors), Round(0, -1)
+    names = sorted(vectors)
+    at = Round(0, -1)
     size = (next(iter(vectors.values())).size, 0)
     box = PlainSum() if secure is None else secure.open(Opening(names, at, size, run, seed))
     for name in names:

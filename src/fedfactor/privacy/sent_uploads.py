@@ -99,7 +99,8 @@ class Outbox:
     def __init__(self, folder: Path, run: str) -> None:
         self._parent = private_folder(folder)
         self._lock = _lock(self._parent)
-        self._folder, self._run = private_folder(self._parent / "outbox"), run
+        self._folder = private_folder(self._parent / "outbox")
+        self._run = run
         self._chain = _releases(self._parent)
         with self._chain.alone():
             if not self._chain.lines():
@@ -128,7 +129,8 @@ class Outbox:
 
     def find(self, site: Site) -> Parcel | None:
         """Return what this client sent in this round, if it did; refuse a round that was sealed and is not here."""
-        index, file = site.at.index, self._file(site)
+        index = site.at.index
+        file = self._file(site)
         sealed = self._sealed.get(index, {"parcels": {}})["parcels"].get(self._name(site))
         if index < self.settled or (sealed is not None and not file.exists()):
             raise CheckpointError(
@@ -159,7 +161,8 @@ class Outbox:
         Two sums of the same parcels differ by the parcel of the one who is missing, and that holds only a share of the
         noise.
         """
-        names, before = sorted(present), self._sealed.get(at.index)
+        names = sorted(present)
+        before = self._sealed.get(at.index)
         if before is None:
             line = {"round": at.index, "cohort": names, "parcels": self._kept.get(at.index, {})}
             with self._chain.alone():

@@ -126,13 +126,17 @@ def solve_users(W: Array, targets: Array, items: Array, ridge: Array, base: Arra
     >>> solve_users(W, np.array([1.0, 3.0]), np.ones((2, 1)), np.zeros((1, 1)))
     array([[2.]])
     """
-    n, k = W.shape[0], items.shape[1]
-    out, items = np.empty(ridge.shape), np.asarray(items, np.float64)
+    n = W.shape[0]
+    k = items.shape[1]
+    out = np.empty(ridge.shape)
+    items = np.asarray(items, np.float64)
     pairs = pair_products(items)
     offset = 0.0 if base is None else np.asarray(base, np.float64)[np.triu_indices(k)]
     for some in _slices(n, k * k):
-        part, wished = _cut(W, W.data, some), _cut(W, targets, some)
-        halves, right = np.asarray(part @ pairs) + offset, np.asarray(wished @ items)
+        part = _cut(W, W.data, some)
+        wished = _cut(W, targets, some)
+        halves = np.asarray(part @ pairs) + offset
+        right = np.asarray(wished @ items)
         for answer, strength in zip(out.reshape(-1, n, k), ridge.reshape(-1, n, k), strict=True):
             answer[some] = ridge_solve(halves, right, strength[some])
     return out
@@ -174,7 +178,8 @@ def _slices(n: int, width: int) -> list[slice]:
 
 def _cut(W: Array, data: Array, some: slice) -> scipy.sparse.csr_array:
     """Return some rows with other values, without a copy of the cells."""
-    begin, end = W.indptr[some.start], W.indptr[some.stop]
+    begin = W.indptr[some.start]
+    end = W.indptr[some.stop]
     indptr = W.indptr[some.start : some.stop + 1] - begin
     values = np.asarray(data[begin:end], np.float64)
     return scipy.sparse.csr_array((values, W.indices[begin:end], indptr), shape=(some.stop - some.start, W.shape[1]))

@@ -231,7 +231,9 @@ class Biases(Algorithm):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[BiasServer, Ask]:
         """Ask for means."""
-        none, zero, item = np.int64(0), np.float64(0), np.zeros(meta.n_features, meta.dtype)
+        none = np.int64(0)
+        zero = np.float64(0)
+        item = np.zeros(meta.n_features, meta.dtype)
         return BiasServer(zero, item, np.float64(np.inf), zero, none, np.int64(meta.n_clients)), Ask(none)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
@@ -264,14 +266,18 @@ class Biases(Algorithm):
 
     def server_step(self, state: BiasServer, up: Sums, at: Round) -> tuple[BiasServer, Levels]:
         """Solve the items; those who stayed away are taken to wish for what there was."""
-        counts, off = np.maximum(np.asarray(up.counts, np.float64), 0), np.asarray(up.off, np.float64)
-        mu, share = float(state.mu), len(at.participants) / int(state.n_clients)
+        counts = np.maximum(np.asarray(up.counts, np.float64), 0)
+        off = np.asarray(up.off, np.float64)
+        mu = float(state.mu)
+        share = len(at.participants) / int(state.n_clients)
         if int(state.steps) == 0:
-            mu, share = float(off.sum() / max(counts.sum(), 1.0)), 1.0
+            mu = float(off.sum() / max(counts.sum(), 1.0))
+            share = 1.0
             off = off - counts * mu
         before = np.asarray(state.item, np.float64)
         item = before + share * (off / (counts + self.item_ridge) - before)
-        moved, spread = np.abs(item - before).max(), np.abs(item).max()
+        moved = np.abs(item - before).max()
+        spread = np.abs(item).max()
         item = item.astype(state.item.dtype)
         # A step of a part of the owners says nothing about the others.
         moved = np.float64(moved if share == 1 and int(state.steps) else np.inf)
@@ -287,7 +293,8 @@ class Biases(Algorithm):
     def finish(self, shard: Shard, state: Local, down: Any) -> LocalFactors:
         """Solve the users once more."""
         R = observed(shard.X, shard.mask)
-        m, kind = shard.n_features, R.dtype
+        m = shard.n_features
+        kind = R.dtype
         known = isinstance(down, Levels)
         mu, item = (float(down.mu), np.asarray(down.item, np.float64)) if known else (0.0, np.zeros(m))
         none = np.zeros((R.shape[0], 0), kind), np.zeros((0, m), kind)
@@ -296,7 +303,8 @@ class Biases(Algorithm):
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve the levels of new users."""
-        R, V = observed(X, mask), factors.V
+        R = observed(X, mask)
+        V = factors.V
         users = self._users(R, np.asarray(V[-1], np.float64))
         return np.stack([users, np.ones_like(users)], axis=1).astype(V.dtype)
 

@@ -60,16 +60,27 @@ class OwnerModel:
             except TypeError:  # an engine, a seed's generator, what protects uploads: matters of fit
                 continue
         about = {
-            "format": FORMAT, "class": self.kind, "owner": self.owner, "settings": settings, "scale": self.scale,
-            "rounds": self.rounds, "seed": self.seed, "status": self.status,
-        }  # fmt: skip
+            "format": FORMAT,
+            "class": self.kind,
+            "owner": self.owner,
+            "settings": settings,
+            "scale": self.scale,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "status": self.status,
+        }
         seen = self.seen
         arrays = {
             "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
             "factors": np.frombuffer(to_bytes(self.factors), np.uint8),
-            "users": _plain(self.users), "items": _plain(self.items), "support": np.asarray(self.support),
-            "data": seen.data, "indices": seen.indices, "indptr": seen.indptr, "shape": np.asarray(seen.shape),
-        }  # fmt: skip
+            "users": _plain(self.users),
+            "items": _plain(self.items),
+            "support": np.asarray(self.support),
+            "data": seen.data,
+            "indices": seen.indices,
+            "indptr": seen.indptr,
+            "shape": np.asarray(seen.shape),
+        }
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             np.savez(file, **arrays)
@@ -81,7 +92,8 @@ class OwnerModel:
             with np.load(path, allow_pickle=False) as found:
                 parts = {key: found[key] for key in found.files}
             about = json.loads(parts["about"].tobytes())
-            made, form = about.get("class"), about.get("format")
+            made = about.get("class")
+            form = about.get("format")
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, AttributeError) as error:
             raise DataError(f"{path} is no file that save wrote ({error}).") from None
         if form == FORMAT and made != kind:
@@ -98,10 +110,19 @@ class OwnerModel:
         settings = {key: tuple(value) if isinstance(value, list) else value for key, value in about["settings"].items()}
         cells = (parts["data"], parts["indices"], parts["indptr"])
         return cls(
-            kind, about["owner"], settings, None if about["scale"] is None else tuple(about["scale"]), about["rounds"],
-            about["seed"], about["status"], from_bytes(parts["factors"].tobytes()), parts["users"], parts["items"],
-            parts["support"], sparse.csr_array(cells, shape=tuple(parts["shape"])),
-        )  # fmt: skip
+            kind,
+            about["owner"],
+            settings,
+            None if about["scale"] is None else tuple(about["scale"]),
+            about["rounds"],
+            about["seed"],
+            about["status"],
+            from_bytes(parts["factors"].tobytes()),
+            parts["users"],
+            parts["items"],
+            parts["support"],
+            sparse.csr_array(cells, shape=tuple(parts["shape"])),
+        )
 
 
 def other_version(path: Path, error: Exception) -> DataError:

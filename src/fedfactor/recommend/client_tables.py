@@ -59,13 +59,16 @@ class OwnerTables(dict[str, UserTable]):
 
     def predict(self, users: Any, items: Any, client: str | None) -> np.ndarray:
         """Return the predicted rating of each (user, item) pair; of what was not in fit, as of the average."""
-        users, items = listed(users), listed(items)
+        users = listed(users)
+        items = listed(items)
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
-        out, lost = np.empty(len(users)), (np.zeros(len(users), np.int64), np.zeros(len(users), np.int64))
+        out = np.empty(len(users))
+        lost = (np.zeros(len(users), np.int64), np.zeros(len(users), np.int64))
         for name, where in self.by_owner(users, client, strangers=True).items():
             rows, columns = self[name].places([users[p] for p in where], [items[p] for p in where])
-            lost[0][where], lost[1][where] = rows, columns
+            lost[0][where] = rows
+            lost[1][where] = columns
             out[where] = self[name].at_or_average(rows, columns)
         note_unknown(*unknown_ids(users, items, *lost))
         return out
@@ -77,7 +80,8 @@ class OwnerTables(dict[str, UserTable]):
             parts = [table.recommend(n=n, **rules) for table in tables]
             return np.concatenate([items for items, _ in parts]), np.concatenate([scores for _, scores in parts])
         users = listed(users)
-        items, scores = np.empty((len(users), n), self.of().items.dtype), np.empty((len(users), n))
+        items = np.empty((len(users), n), self.of().items.dtype)
+        scores = np.empty((len(users), n))
         for name, where in self.by_owner(users, client).items():
             items[where], scores[where] = self[name].recommend([users[p] for p in where], n, **rules)
         return items, scores

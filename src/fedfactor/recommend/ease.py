@@ -252,7 +252,8 @@ class PooledEASE(Algorithm):
         asked = {"columns": columns, "order": columns, "depth": columns}
         found |= {AskPairs: asked, Pairs: {"entries": Leaf(kind, (half_size(m),), exact=False)}}
         d = self.low_rank if isinstance(self.low_rank, int) else m
-        wide, high = Leaf(kind, (d, m), exact=False), Leaf(kind, (m, d), exact=False)
+        wide = Leaf(kind, (d, m), exact=False)
+        high = Leaf(kind, (m, d), exact=False)
         return found | {Weights: {**asked, "B": wide, "F": high}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Any]:
@@ -361,7 +362,8 @@ class PooledEASE(Algorithm):
     def finish(self, shard: Shard, state: Local, down: Any) -> ItemFactors:
         """Keep the weights, and what the rows become before they meet them."""
         R = self._touched(shard.X, shard.mask)
-        m, kind = shard.n_features, R.dtype
+        m = shard.n_features
+        kind = R.dtype
         if not isinstance(down, Weights):
             d = self.low_rank if isinstance(self.low_rank, int) else m
             return self._kept(R, np.zeros((d, m), kind), None if self.low_rank is None else np.zeros((m, d), kind))
@@ -375,8 +377,10 @@ class PooledEASE(Algorithm):
 
             # The owners of a simulation share one such matrix: it is by far the largest thing they keep.
             return self._kept(R, down.B if len(columns) == m else once(spread, down.B), None)
-        F, H = np.zeros((m, down.F.shape[1]), kind), np.zeros((len(down.B), m), kind)
-        F[columns], H[:, columns] = down.F, down.B
+        F = np.zeros((m, down.F.shape[1]), kind)
+        H = np.zeros((len(down.B), m), kind)
+        F[columns] = down.F
+        H[:, columns] = down.B
         return self._kept(R, H, F)
 
     def _kept(self, R: Any, V: np.ndarray, F: np.ndarray | None) -> ItemFactors:
@@ -395,7 +399,8 @@ class PooledEASE(Algorithm):
     def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:
         """Measure the squared error over touched cells, each of which wishes for what it stands for."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        R, sse = units(self._touched(*shard.scored), self.counts), 0.0
+        R = units(self._touched(*shard.scored), self.counts)
+        sse = 0.0
         for start in range(0, R.shape[0], BLOCK):  # scores of a few users at a time
             part = R[start : start + BLOCK].tocoo()
             fitted = (factors.U[start : start + BLOCK] @ factors.V)[part.row, part.col]

@@ -289,9 +289,19 @@ class FederatedRecommender(FederatedEstimator):
         run = self.run_
         table = self.tables_[name]
         OwnerModel(
-            type(self).__name__, name, self.get_params(deep=False), self.scale_, self.n_iter_, run.seed, run.status,
-            run.factors[name], table.users, table.items, np.asarray(self.support_), table.seen,
-        ).write(Path(path))  # fmt: skip
+            type(self).__name__,
+            name,
+            self.get_params(deep=False),
+            self.scale_,
+            self.n_iter_,
+            run.seed,
+            run.status,
+            run.factors[name],
+            table.users,
+            table.items,
+            np.asarray(self.support_),
+            table.seen,
+        ).write(Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

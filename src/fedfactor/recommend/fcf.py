@@ -129,7 +129,8 @@ class FCF(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One sum of gradients for one set of item factors."""
-        number, wide = Leaf("float64", ()), Leaf(meta.dtype, (self.n_components, meta.n_features))
+        number = Leaf("float64", ())
+        wide = Leaf(meta.dtype, (self.n_components, meta.n_features))
         return {
             Begin: {"n_components": Leaf("int64", ())},
             Level: {"total": number, "n": number},
@@ -140,7 +141,8 @@ class FCF(Algorithm):
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Begin]:
         """Draw V."""
         V = 0.1 * at.shared_rng("V").standard_normal((self.n_components, meta.n_features)).astype(meta.dtype)
-        zero, still = np.float64(0), np.zeros_like(V)
+        zero = np.float64(0)
+        still = np.zeros_like(V)
         return Server(zero, V, still, still, np.int64(0), zero, zero), Begin(np.int64(self.n_components))
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
@@ -156,10 +158,12 @@ class FCF(Algorithm):
         U = self._users(R, V, float(down.mu))
         if self._explicit:
             off = stored_residuals(R, U, V, mu=float(down.mu))
-            F, error = sums(U, off), off.data
+            F = sums(U, off)
+            error = off.data
         else:
             C = confidence(R, self.weight)
-            F, error = implicit_gradient(C, U, V), stored_residuals(_ones(R), U, V).data
+            F = implicit_gradient(C, U, V)
+            error = stored_residuals(_ones(R), U, V).data
         return state, Gradient(F, np.float64(np.square(error, dtype=np.float64).sum()))
 
     def accepts(self, down: Begin | Items, meta: Meta) -> str:
@@ -198,10 +202,12 @@ class FCF(Algorithm):
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U for new users."""
-        R, V = observed(X, mask), factors.V
+        R = observed(X, mask)
+        V = factors.V
         if not self._explicit:
             return self._users(R.astype(V.dtype), V, 0.0)
-        mu, V = float(V[-1].mean()), V[:-2]
+        mu = float(V[-1].mean())
+        V = V[:-2]
         return self._factors(self._users(R.astype(V.dtype), V, mu), V, mu).U
 
     def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:

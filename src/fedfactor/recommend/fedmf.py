@@ -124,8 +124,10 @@ class FedMF(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Counts once, then gradients for the items' side of the model."""
-        kind, number = meta.dtype, Leaf("float64", ())
-        row, wide = Leaf(kind, (meta.n_features,)), Leaf(kind, (self.n_components, meta.n_features))
+        kind = meta.dtype
+        number = Leaf("float64", ())
+        row = Leaf(kind, (meta.n_features,))
+        wide = Leaf(kind, (self.n_components, meta.n_features))
         return {
             Begin: {"n_components": Leaf("int64", ())},
             Counts: {"total": number, "counts": row},
@@ -135,7 +137,8 @@ class FedMF(Algorithm):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Begin]:
         """Draw V."""
-        m, kind = meta.n_features, meta.dtype
+        m = meta.n_features
+        kind = meta.dtype
         V = (0.1 * at.shared_rng("V").standard_normal((self.n_components, m))).astype(kind)
         row = np.zeros(m, kind)
         server = Server(np.float64(0), row, V, row, np.zeros_like(V), row, np.float64(np.nan), np.int64(meta.n_clients))
@@ -151,7 +154,9 @@ class FedMF(Algorithm):
         R = observed(shard.X, shard.mask)
         if isinstance(down, Begin):
             return state, Counts(np.float64(R.data.sum(dtype=np.float64)), item_counts(R).astype(state.U.dtype))
-        V, item, mu = np.asarray(down.V, state.U.dtype), np.asarray(down.item, state.U.dtype), float(down.mu)
+        V = np.asarray(down.V, state.U.dtype)
+        item = np.asarray(down.item, state.U.dtype)
+        mu = float(down.mu)
         U, user = self._users(R, state.U, state.user, V, item, mu, self.local_steps)
         off = stored_residuals(R, U, V, user, item, mu)
         per_item = np.bincount(R.indices, weights=off.data, minlength=R.shape[1]).astype(U.dtype)
@@ -177,7 +182,8 @@ class FedMF(Algorithm):
         step_item = self.learning_rate * (up.item / per - self.lam * state.item) + self.momentum * state.moved_item
         step_V, step_item = ((step * known).astype(state.V.dtype) for step in (step_V, step_item))
         sse = np.float64(np.nan if up.sse is None else up.sse / share)
-        V, item = state.V + step_V, state.item + step_item
+        V = state.V + step_V
+        item = state.item + step_item
         server = replace(state, V=V, item=item, moved_V=step_V, moved_item=step_item, sse=sse)
         return server, Items(state.mu, item, V)
 
@@ -188,18 +194,23 @@ class FedMF(Algorithm):
 
     def finish(self, shard: Shard, state: Local, down: Any) -> LocalFactors:
         """Step on the users' side for the final items."""
-        R, kind = observed(shard.X, shard.mask), state.U.dtype
+        R = observed(shard.X, shard.mask)
+        kind = state.U.dtype
         if isinstance(down, Begin):
             down = Items(np.float64(0), np.zeros(R.shape[1]), np.zeros((self.n_components, R.shape[1])))
-        V, item, mu = np.asarray(down.V, kind), np.asarray(down.item, kind), float(down.mu)
+        V = np.asarray(down.V, kind)
+        item = np.asarray(down.item, kind)
+        mu = float(down.mu)
         U, user = self._users(R, state.U, state.user, V, item, mu, self.local_steps)
         return LocalFactors(*bilinear(U, V, user, item, mu))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Descend on U and the bias of new users for fixed items."""
-        V, level = np.ascontiguousarray(factors.V[:-2]), factors.V[-1]
+        V = np.ascontiguousarray(factors.V[:-2])
+        level = factors.V[-1]
         R = observed(X, mask).astype(V.dtype)
-        U, user = np.zeros((R.shape[0], len(V)), V.dtype), np.zeros(R.shape[0], V.dtype)
+        U = np.zeros((R.shape[0], len(V)), V.dtype)
+        user = np.zeros(R.shape[0], V.dtype)
         U, user = self._users(R, U, user, V, level, 0.0, 100)
         return bilinear(U, V, user, level, 0.0)[0]
 

@@ -85,7 +85,8 @@ def _implicit_step(C, U, V, G, alpha) -> tuple[np.ndarray, np.ndarray, np.ndarra
     bottom = U @ G + alpha * U + _like(C, (C.data - 1) * fitted) @ V.T
     new = np.where(bottom > 0, np.maximum(U * top / np.where(bottom > 0, bottom, 1), FLOOR), U).astype(U.dtype)
     fitted = _fitted(C, new, V)
-    N, D = sums(new, C), sums(new, _like(C, (C.data - 1) * fitted))
+    N = sums(new, C)
+    D = sums(new, _like(C, (C.data - 1) * fitted))
     loss = float((C.data * np.square(1 - fitted, dtype=np.float64) - np.square(fitted, dtype=np.float64)).sum())
     return new, N, D, loss + float(np.sum((new.T @ new) * G, dtype=np.float64))
 

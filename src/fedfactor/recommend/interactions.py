@@ -146,7 +146,10 @@ def _of_tables(tables: Mapping[str, ItemTable], withheld: Mapping[str, Any]) -> 
     items = np.unique(np.concatenate(list(ids.values())))
     _check_owners(withheld, tables)
     withheld = {str(name): hidden for name, hidden in withheld.items()}
-    owners, users, held, secret = {}, {}, {}, {}
+    owners = {}
+    users = {}
+    held = {}
+    secret = {}
     for name in sorted(tables):
         X = sparse.coo_array(tables[name].X)
         users[name] = _ids(tables[name].users, f"users of owner {name!r}")
@@ -157,7 +160,8 @@ def _of_tables(tables: Mapping[str, ItemTable], withheld: Mapping[str, Any]) -> 
             )
         columns = np.searchsorted(items, ids[name])
         there = X.data != 0
-        shape, cells = (X.shape[0], len(items)), (X.coords[0][there], columns[X.coords[1][there]])
+        shape = (X.shape[0], len(items))
+        cells = (X.coords[0][there], columns[X.coords[1][there]])
         owners[name] = _ones(sparse.coo_array((np.ones(there.sum(), np.float32), cells), shape=shape))
         held[name] = np.sort(columns)
         hidden = [*tables[name].withheld, *withheld.get(name, ())]
@@ -168,7 +172,8 @@ def _of_tables(tables: Mapping[str, ItemTable], withheld: Mapping[str, Any]) -> 
 def _of_ratings(found: Ratings, catalogues: Mapping[str, Any] | None, withheld: Mapping[str, Any]) -> Interactions:
     _check_owners({**(catalogues or {}), **withheld}, found.owners)
     owners = {name: _ones(R) for name, R in sorted(found.owners.items())}
-    items, held = found.items, {}
+    items = found.items
+    held = {}
     listed: dict[str, np.ndarray] = {}
     if catalogues is not None:
         listed = {str(name): _ids(ids, f"catalogue of {name!r}") for name, ids in catalogues.items()}

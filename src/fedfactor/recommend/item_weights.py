@@ -9,9 +9,18 @@ import scipy.linalg
 import scipy.sparse
 
 __all__ = [
-    "balanced_rows", "common_pairs", "gram_half", "gram_pairs", "item_weights", "likely_pairs", "pair_weights",
-    "pairs_within", "units", "unlikely_pairs", "which_pairs",
-]  # fmt: skip
+    "balanced_rows",
+    "common_pairs",
+    "gram_half",
+    "gram_pairs",
+    "item_weights",
+    "likely_pairs",
+    "pair_weights",
+    "pairs_within",
+    "units",
+    "unlikely_pairs",
+    "which_pairs",
+]
 
 Array = Any
 
@@ -124,7 +133,8 @@ def pairs_within(weight: Array, most: float) -> int:
         depth = likely_pairs(weight, d)[1]
         return int(np.minimum(depth, np.arange(1, len(depth) + 1)).sum())
 
-    low, high = 1, len(weight) + 1
+    low = 1
+    high = len(weight) + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if size(middle) <= most else (low, middle)
@@ -250,7 +260,8 @@ def pair_weights(
     """
     marked = which_pairs(depth)
     d, m = marked.shape
-    F, H = np.zeros((m, d)), np.zeros((d, m))
+    F = np.zeros((m, d))
+    H = np.zeros((d, m))
     if not d:
         return F, H
     rows = np.zeros((d, m))

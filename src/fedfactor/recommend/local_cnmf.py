@@ -128,13 +128,16 @@ def cnmf(
     """
     user = np.zeros(len(U), U.dtype) if user is None else user
     item = np.asarray(np.zeros(V.shape[1], U.dtype) if item is None else item)
-    counts, sse = item_counts(R), np.inf
+    counts = item_counts(R)
+    sse = np.inf
     rated = counts > 0
     if 0 < 4 * np.count_nonzero(rated) <= 3 * len(rated):  # nothing else moves, and a small group rates few items
         options = {"penalty": penalty, "iterations": iterations, "tol": tol, "item_steps": item_steps}
         within = cnmf(R[:, rated], U, np.ascontiguousarray(V[:, rated]), mu, user=user, item=item[rated], **options)
-        V, item = np.array(V), np.array(item)
-        V[:, rated], item[rated] = within.V, within.item
+        V = np.array(V)
+        item = np.array(item)
+        V[:, rated] = within.V
+        item[rated] = within.item
         return Model(within.U, V, within.user, item, within.sse)
     if tol == 0 and (quick := small_steps(R, U, V, user, item, mu, counts, penalty, item_steps)) is not None:
         for _ in range(iterations):
@@ -222,6 +225,7 @@ def fold_bilinear(R: Array, V: Array, penalty: RatingPenalty = PLAIN, iterations
     >>> fold_bilinear(R, np.array([[1.0, 1.0], [1.0, 1.0], [3.0, 3.0]])).shape
     (1, 3)
     """
-    items, level = np.ascontiguousarray(V[:-2]), np.ascontiguousarray(V[-1])
+    items = np.ascontiguousarray(V[:-2])
+    level = np.ascontiguousarray(V[-1])
     U, user = fold_users(R, items, level, 0.0, penalty=penalty, iterations=iterations)
     return bilinear(U, items, user, level, 0.0)[0]

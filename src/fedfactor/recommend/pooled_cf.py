@@ -231,8 +231,12 @@ class PooledCF(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Levels once, then sums; down always the items' side of the model."""
-        k, m, kind, t = self.n_components, meta.n_features, meta.dtype, self._width
-        number, row = Leaf("float64", ()), Leaf(kind, (m,))
+        k = self.n_components
+        m = meta.n_features
+        kind = meta.dtype
+        t = self._width
+        number = Leaf("float64", ())
+        row = Leaf(kind, (m,))
         sums = {"items": Leaf(kind, (m, half_size(t) + t), exact=False)}
         if self._explicit:
             sums |= {
@@ -243,7 +247,8 @@ class PooledCF(Algorithm):
         else:
             sums |= {"G": Leaf(kind, (k, k))}
         held = {"aside": number, "key": Leaf("int64", ())}
-        columns, wide = Leaf("int64", (m,), exact=False), Leaf(kind, (k, m), exact=False)
+        columns = Leaf("int64", (m,), exact=False)
+        wide = Leaf(kind, (k, m), exact=False)
         return {
             Begin: held,
             Levels: {"total": number, "square": number, "counts": row, "levels": row},
@@ -254,15 +259,32 @@ class PooledCF(Algorithm):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Begin]:
         """Draw V, and the key by which ratings are kept aside."""
-        k, m, kind = self.n_components, meta.n_features, meta.dtype
+        k = self.n_components
+        m = meta.n_features
+        kind = meta.dtype
         V = at.shared_rng("V").normal(0, START_SCALE, (k, m)).astype(kind)
         key = np.int64(at.shared_rng("aside").integers(2**62))
-        zero, one, none = np.float64(0), np.float64(1), np.int64(0)
+        zero = np.float64(0)
+        one = np.float64(1)
+        none = np.int64(0)
         row = np.zeros(m, kind)
         server = Server(
-            mu=zero, scale=one, item=row, columns=np.arange(m), counts=row, V=V, key=key, strength=one, moved=none,
-            turn=zero, error=np.float64(np.inf), flat=none, steps=none, full=none, n_clients=np.int64(meta.n_clients),
-        )  # fmt: skip
+            mu=zero,
+            scale=one,
+            item=row,
+            columns=np.arange(m),
+            counts=row,
+            V=V,
+            key=key,
+            strength=one,
+            moved=none,
+            turn=zero,
+            error=np.float64(np.inf),
+            flat=none,
+            steps=none,
+            full=none,
+            n_clients=np.int64(meta.n_clients),
+        )
         return server, Begin(np.float64(self._aside), key)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
@@ -288,8 +310,13 @@ class PooledCF(Algorithm):
         place = _places(down.columns, R.shape[1])
         wide = place[kept.indices] >= 0
         few = np.setdiff1d(np.arange(R.shape[1]), down.columns)
-        others = np.stack([np.bincount(kept.indices[~wide], minlength=R.shape[1]),
-                           np.bincount(kept.indices[~wide], off[~wide], R.shape[1])], axis=1)[few]  # fmt: skip
+        others = np.stack(
+            [
+                np.bincount(kept.indices[~wide], minlength=R.shape[1]),
+                np.bincount(kept.indices[~wide], off[~wide], R.shape[1]),
+            ],
+            axis=1,
+        )[few]
         W = _ones(_narrow(kept, wide, place, len(down.columns)))
         sums = item_sums(W, off[wide], _with_ones(users[:, :-1]))
         rest = only_cells(R, held)
@@ -356,7 +383,8 @@ class PooledCF(Algorithm):
             return state, self._ask(state)
         share = len(at.participants) / int(state.n_clients)
         V, item = self._items(state, up)
-        V, item = state.V + share * (V - state.V), state.item + share * (item - state.item)
+        V = state.V + share * (V - state.V)
+        item = state.item + share * (item - state.item)
         kind = state.V.dtype
         state = replace(state, V=V.astype(kind), item=item.astype(kind), steps=state.steps + 1)
         if int(state.full):
@@ -449,14 +477,18 @@ class PooledCF(Algorithm):
         if not self._explicit:
             return LocalFactors(self._implicit_users(*self._wishes(R), V).astype(kind), V)
         # Both sides are stretched so that the settings themselves, at strength 1, fold in whoever comes later.
-        stretch, scale = float(down.strength) ** 0.5, float(down.scale)
-        users, level = self._users(R, down, STRENGTHS[:1])[0] * scale, np.asarray(down.item, np.float64) * scale
-        U, V = (users[:, :-1] * stretch).astype(kind), (V / stretch).astype(kind)
+        stretch = float(down.strength) ** 0.5
+        scale = float(down.scale)
+        users = self._users(R, down, STRENGTHS[:1])[0] * scale
+        level = np.asarray(down.item, np.float64) * scale
+        U = (users[:, :-1] * stretch).astype(kind)
+        V = (V / stretch).astype(kind)
         return LocalFactors(*bilinear(U, V, users[:, -1], level, float(down.mu)))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve factors and bias of new users for fixed items."""
-        R, V = observed(X, mask), factors.V
+        R = observed(X, mask)
+        V = factors.V
         if not self._explicit:
             return self._implicit_users(*self._wishes(R), V).astype(V.dtype)
         # The items' factors are those of ratings at unit spread; the users' side carries the spread of the ratings.

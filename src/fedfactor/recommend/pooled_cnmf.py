@@ -167,8 +167,12 @@ class PooledCNMF(RatingParts):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Counts once, then sums; down always the whole model of the items."""
-        k, m, kind = self.n_components, meta.n_features, meta.dtype
-        number, row, wide = Leaf("float64", ()), Leaf(kind, (m,)), Leaf(kind, (k, m))
+        k = self.n_components
+        m = meta.n_features
+        kind = meta.dtype
+        number = Leaf("float64", ())
+        row = Leaf(kind, (m,))
+        wide = Leaf(kind, (k, m))
         model = {"mu": number, "item": row, "V": wide}
         sums = {"N": wide, "D": wide, "sse": number}
         found: dict[type, Spec] = {
@@ -182,11 +186,14 @@ class PooledCNMF(RatingParts):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Begin]:
         """Draw V."""
-        k, m, kind = self.n_components, meta.n_features, meta.dtype
+        k = self.n_components
+        m = meta.n_features
+        kind = meta.dtype
         V = (self.start_scale * at.shared_rng("V").random((k, m))).astype(kind)
         empty = np.zeros(m, kind)
-        server = Server(np.float64(0), empty, V, empty, np.float64(0), np.float64(np.inf), np.int64(0),
-                        np.int64(meta.n_clients))  # fmt: skip
+        server = Server(
+            np.float64(0), empty, V, empty, np.float64(0), np.float64(np.inf), np.int64(0), np.int64(meta.n_clients)
+        )
         return server, Begin(np.int64(k))
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
@@ -199,7 +206,8 @@ class PooledCNMF(RatingParts):
         R = observed(shard.X, shard.mask)
         if isinstance(down, Begin):
             return state, Counts(np.float64(R.data.sum(dtype=np.float64)), item_counts(R).astype(state.U.dtype))
-        V, item = np.asarray(down.V, state.U.dtype), np.asarray(down.item, state.U.dtype)
+        V = np.asarray(down.V, state.U.dtype)
+        item = np.asarray(down.item, state.U.dtype)
         if not self._explicit:
             U, N, D, loss = implicit_step(confidence(R, self.weight), state.U, V, alpha=self.alpha)
             return replace(state, U=U), Sums(N, D, U.T @ U, np.float64(loss))
@@ -273,10 +281,12 @@ class PooledCNMF(RatingParts):
                 if self._explicit
                 else LocalFactors(state.U, V)
             )
-        R, V = observed(shard.X, shard.mask), np.asarray(down.V, state.U.dtype)
+        R = observed(shard.X, shard.mask)
+        V = np.asarray(down.V, state.U.dtype)
         if not self._explicit:
             return LocalFactors(self._fold(R, V, state.U, 5), V)
-        item, mu = np.asarray(down.item, state.U.dtype), float(down.mu)
+        item = np.asarray(down.item, state.U.dtype)
+        mu = float(down.mu)
         U, user = fold_users(R, V, item, mu, U=state.U, user=state.user, penalty=self.penalty, iterations=1)
         return LocalFactors(*bilinear(U, V, user, item, mu))
 

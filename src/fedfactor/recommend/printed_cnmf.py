@@ -57,8 +57,10 @@ def printed_cnmf(R: Array, U: Array, V: Array, mu: float, *, penalty: RatingPena
     (np.float64(0.0), True)
     """
     n, m = R.shape
-    rows, columns = np.repeat(np.arange(n), np.diff(R.indptr)), R.indices
-    by_user, by_item = user_counts(R), item_counts(R)
+    rows = np.repeat(np.arange(n), np.diff(R.indptr))
+    columns = R.indices
+    by_user = user_counts(R)
+    by_item = item_counts(R)
     user, item = np.zeros(n, U.dtype), np.zeros(m, U.dtype)
 
     def estimate() -> Array:

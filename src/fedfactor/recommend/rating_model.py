@@ -126,7 +126,8 @@ def bias_step(
     run = kernel("rating_biases", U.dtype, R.indices.dtype)
     if run is None:
         return _bias_step(R, U, V, user, item, mu, rate, decay)
-    parts, k = csr_parts(R, U.dtype), U.shape[1]
+    parts = csr_parts(R, U.dtype)
+    k = U.shape[1]
     args = (_padded(U), _padded(V.T), *_vectors(U.dtype, user, item, rate))
     out = np.empty(U.shape[0], U.dtype)
     buffers = np.zeros((_blocks(R, k, 1), R.shape[1]), U.dtype)
@@ -202,7 +203,8 @@ def factor_step(
     if not items:
         return out, None, None, float(errors.sum())
     both = _added(buffers).T
-    N, D = np.ascontiguousarray(both[:k]), np.ascontiguousarray(both[width : width + k])
+    N = np.ascontiguousarray(both[:k])
+    D = np.ascontiguousarray(both[width : width + k])
     return out, N, D, float(errors.sum())
 
 
@@ -243,22 +245,29 @@ class SmallSteps:
     def __init__(self, R, U, V, user, item, mu, counts, penalty, item_steps, runs) -> None:
         kind = U.dtype
         self.biases, self.move, self.k, self.mu, self.penalty = *runs, U.shape[1], mu, penalty
-        self.parts, self.rows = csr_parts(R, kind), R.shape[0]
-        self.U, self.Vt = _padded(U).copy(), _padded(V.T).copy()
+        self.parts = csr_parts(R, kind)
+        self.rows = R.shape[0]
+        self.U = _padded(U).copy()
+        self.Vt = _padded(V.T).copy()
         self.user, self.item = (np.array(one, kind) for one in (user, item))
-        by_user, by_item = user_counts(R), np.asarray(counts)
+        by_user = user_counts(R)
+        by_item = np.asarray(counts)
         weighted = penalty.by_count
         self.user_rate = bias_rate(by_user, penalty.eta_user, penalty.gamma).astype(kind)
         self.item_rate = bias_rate(by_item, penalty.eta_item, penalty.delta) if item_steps else None
         self.weight = (penalty.alpha * (by_user if weighted else np.ones(R.shape[0], R.dtype))).astype(kind)
         self.beta = penalty.beta * (np.maximum(by_item, 0) if weighted else np.ones_like(by_item))[:, None]
-        self.most, self.rated = np.maximum(by_item, 1), by_item > 0
+        self.most = np.maximum(by_item, 1)
+        self.rated = by_item > 0
         self.errors, self.sums = np.zeros(len(self.Vt), kind), np.zeros((len(self.Vt), 2 * self.U.shape[1]), kind)
 
     def step(self) -> float:
         """Move user biases, item biases, U and V; return the squared error before V moved."""
-        pad, new_user, new_U = self.U.shape[1], np.empty_like(self.user), np.empty_like(self.U)
-        self.errors[:], self.sums[:] = 0, 0
+        pad = self.U.shape[1]
+        new_user = np.empty_like(self.user)
+        new_U = np.empty_like(self.U)
+        self.errors[:] = 0
+        self.sums[:] = 0
         vectors = (self.user, self.item, self.user_rate, self.mu, self.penalty.gamma, 0, self.rows)
         self.biases(*self.parts, self.U, self.Vt, *vectors, new_user, self.errors)
         self.user = new_user
@@ -267,11 +276,13 @@ class SmallSteps:
             self.item = moved.astype(self.item.dtype)
         vectors = (self.user, self.item, self.weight, self.mu, FLOOR, 0, self.rows, 1)
         sse = self.move(*self.parts, self.U, self.Vt, *vectors, new_U, self.sums)
-        N, bottom = self.sums[:, :pad], self.sums[:, pad:] + self.beta * self.Vt
+        N = self.sums[:, :pad]
+        bottom = self.sums[:, pad:] + self.beta * self.Vt
         ratio = np.divide(N, bottom, out=np.ones_like(self.Vt), where=bottom > 0)
         moved = np.where(self.rated[:, None], np.maximum(self.Vt * ratio, FLOOR), self.Vt).astype(self.Vt.dtype)
         moved[:, self.k :] = 0
-        self.U, self.Vt = new_U, moved
+        self.U = new_U
+        self.Vt = moved
         return float(sse)
 
     def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -298,7 +309,8 @@ def predict_cells(U: Array, V: Array, user: Array, item: Array, mu: float, rows:
     >>> predict_cells(np.ones((1, 1)), np.ones((1, 2)), np.ones(1), np.zeros(2), 3.0, [0], [1])
     array([5.])
     """
-    rows, columns = np.asarray(rows), np.asarray(columns)
+    rows = np.asarray(rows)
+    columns = np.asarray(columns)
     return mu + user[rows] + item[columns] + np.einsum("pk,pk->p", U[rows], V.T[columns])
 
 
@@ -362,7 +374,8 @@ def _factor_step(R, U, V, user, item, mu, weight, items) -> tuple[Any, Any, Any,
     """Do the same without numba."""
     rows, columns = _cells(R)
     offset = mu + user[rows] + item[columns]
-    wanted, base = R.data + np.maximum(-offset, 0), np.maximum(offset, 0)
+    wanted = R.data + np.maximum(-offset, 0)
+    base = np.maximum(offset, 0)
     fitted = base + _dots(U, V, rows, columns)
     top = np.stack([_per(rows, v[columns] * wanted, len(U), U) for v in V], axis=1)
     bottom = np.stack([_per(rows, v[columns] * fitted, len(U), U) for v in V], axis=1) + weight[:, None] * U

@@ -79,12 +79,14 @@ def hold_out(R: Array, share: float, rng: np.random.Generator, *, keep_items: bo
     """
     rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
     out = np.zeros(R.nnz, bool)
-    users, items = user_counts(R).astype(int), np.bincount(R.indices, minlength=R.shape[1])
+    users = user_counts(R).astype(int)
+    items = np.bincount(R.indices, minlength=R.shape[1])
     left = round(share * R.nnz)
     for p in rng.permutation(R.nnz):
         if left == 0:
             break
-        i, j = rows[p], R.indices[p]
+        i = rows[p]
+        j = R.indices[p]
         if users[i] > 1 and (items[j] > 1 or not keep_items):
             out[p] = True
             users[i] -= 1

@@ -103,7 +103,8 @@ def compared_columns(ratings: Any, what: str, *, need_rating: bool = True) -> tu
     if absent:
         wanted = f"{', '.join(needed[:-1])} and {needed[-1]}"
         raise DataError(f"{what} takes a data frame with {wanted}; here is no column {absent[0]!r}.")
-    users, items = ratings[names["user"]], ratings[names["item"]]
+    users = ratings[names["user"]]
+    items = ratings[names["item"]]
     if not len(users):
         raise DataError("There are no ratings to compare with.")
     return users, items, None if names["rating"] is None else np.asarray(ratings[names["rating"]], dtype=float)
@@ -247,7 +248,8 @@ def _of_owners(data: Mapping[Any, Any], need_rating: bool) -> Ratings:
         raise DataError("A mapping of owners holds data frames for all of them, or sparse matrices for all of them.")
     parts = {str(name): _columns(part, need_rating) for name, part in data.items()}
     item_ids = np.unique(np.concatenate([items for _, items, _ in parts.values()]))
-    owners, users = {}, {}
+    owners = {}
+    users = {}
     for name, (who, what, values) in sorted(parts.items()):
         users[name], rows = np.unique(who, return_inverse=True)
         shape = (len(users[name]), len(item_ids))
@@ -319,7 +321,8 @@ def deal_groups(n_users: int, *, least: int = 3, most: int = 30, seed: int = 0) 
     True
     """
     rng = stream("rating groups", seed)
-    order, sizes = rng.permutation(n_users), []
+    order = rng.permutation(n_users)
+    sizes = []
     while sum(sizes) < n_users:
         sizes.append(int(rng.integers(least, most + 1)))
     sizes[-1] -= sum(sizes) - n_users
@@ -360,7 +363,8 @@ def split_ratings_by_time(R: Any, when: Any, share: float = 0.2) -> tuple[sparse
     >>> train.toarray(), test.toarray()
     (array([[0., 3.]]), array([[5., 0.]]))
     """
-    R, when = sparse.csr_array(R), sparse.csr_array(when)
+    R = sparse.csr_array(R)
+    when = sparse.csr_array(when)
     if R.shape != when.shape or not (np.array_equal(R.indptr, when.indptr) and np.array_equal(R.indices, when.indices)):
         raise DataError("The times must be stored in the same cells as the ratings.")
     out = np.zeros(R.nnz, bool)
@@ -404,7 +408,8 @@ def leave_last_out(frame: Any, time: str = "timestamp", last: int = 1) -> tuple[
         raise ValueError(f"last={last!r} must be 1 or more.")
     order = np.argsort(np.asarray(frame[time].to_numpy()), kind="stable")
     users, counts = np.unique(np.asarray(frame[user].to_numpy()), return_inverse=True, return_counts=True)[1:]
-    seen, later = np.zeros(len(counts), np.int64), np.zeros(len(order), bool)
+    seen = np.zeros(len(counts), np.int64)
+    later = np.zeros(len(order), bool)
     for place in order[::-1]:
         who = users[place]
         later[place] = seen[who] < last and counts[who] > last

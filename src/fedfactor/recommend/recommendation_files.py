@@ -73,7 +73,8 @@ def _write_parquet(path: Path, blocks: Iterator[dict[str, np.ndarray]]) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    total, writer = 0, None
+    total = 0
+    writer = None
     pq.write_table(pa.table({name: pa.array([], pa.string()) for name in COLUMNS}), path)  # stays if no list has items
     try:
         for block in blocks:

@@ -147,9 +147,13 @@ class PooledRidge(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Holdings, a Gram matrix, coefficients; down the common columns, directions, and the catalogue."""
-        m, kind, d = meta.n_features, meta.dtype, self.n_components
-        columns, row = Leaf("int64", (m,), exact=False), Leaf(kind, (m,))
-        E, W = Leaf(kind, (m, d), exact=False), Leaf(kind, (d, m))
+        m = meta.n_features
+        kind = meta.dtype
+        d = self.n_components
+        columns = Leaf("int64", (m,), exact=False)
+        row = Leaf(kind, (m,))
+        E = Leaf(kind, (m, d), exact=False)
+        W = Leaf(kind, (d, m))
         return {
             Hello: {"nothing": Leaf("int64", ())},
             Holdings: {"holders": row},
@@ -185,7 +189,8 @@ class PooledRidge(Algorithm):
         mine = open_columns(shard)
         touched = np.bincount(X.indices, minlength=X.shape[1])
         mine = mine[touched[mine] >= self.min_users]
-        W, users = np.zeros((self.n_components, X.shape[1])), np.zeros(X.shape[1])
+        W = np.zeros((self.n_components, X.shape[1]))
+        users = np.zeros(X.shape[1])
         if len(mine) and P.shape[1]:
             right = np.asarray(X[:, mine].T @ P).T
             W[: P.shape[1], mine] = scipy.linalg.solve(P.T @ P + self.ridge * np.eye(P.shape[1]), right, assume_a="pos")
@@ -232,12 +237,16 @@ class PooledRidge(Algorithm):
     def finish(self, shard: Shard, state: Local, down: Any) -> RidgeFactors:
         """Describe one's users, and keep what was published."""
         X = _ones(shard)
-        m, d = shard.n_features, self.n_components
-        E, W, known = np.zeros((m, d), X.dtype), np.zeros((d, m), X.dtype), np.zeros(m, bool)
+        m = shard.n_features
+        d = self.n_components
+        E = np.zeros((m, d), X.dtype)
+        W = np.zeros((d, m), X.dtype)
+        known = np.zeros(m, bool)
         if isinstance(down, (Directions, Catalogue)):
             E[np.asarray(down.columns)] = down.E
         if isinstance(down, Catalogue):
-            W, known = np.asarray(down.W, X.dtype), np.asarray(down.known)
+            W = np.asarray(down.W, X.dtype)
+            known = np.asarray(down.known)
         return RidgeFactors(np.asarray(X @ E), W, E=E, known=known)
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
@@ -249,7 +258,8 @@ class PooledRidge(Algorithm):
     def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:
         """Measure the squared error over all cells of the items that the owner holds."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        X, held = _ones(shard), held_columns(shard)
+        X = _ones(shard)
+        held = held_columns(shard)
         G = factors.U.T.astype(np.float64) @ factors.U
         V = np.asarray(factors.V[:, held], np.float64)
         inner = np.sum((X[:, held].T @ factors.U) * V.T)

@@ -82,15 +82,18 @@ def best_by_blocks(
     (array([[2, 0]]), array([[2., 1.]]))
     """
     users, m = seen.shape
-    found, scores = np.empty((users, n), np.int64), None
+    found = np.empty((users, n), np.int64)
+    scores = None
     step = max(1, _CELLS // m)
     for start in range(0, users, step):
         some = slice(start, start + step)
-        block, cells = scores_of(some), seen[some]
+        block = scores_of(some)
+        cells = seen[some]
         if scores is None:
             scores = np.empty((users, n), block.dtype)
         if skip_seen:
             block[np.repeat(np.arange(len(block)), np.diff(cells.indptr)), cells.indices] = -np.inf
         order = np.argsort(-block, axis=1, kind="stable")[:, :n]
-        found[some], scores[some] = order, np.take_along_axis(block, order, axis=1)
+        found[some] = order
+        scores[some] = np.take_along_axis(block, order, axis=1)
     return found, np.empty((0, n)) if scores is None else scores

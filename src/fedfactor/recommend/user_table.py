@@ -43,8 +43,12 @@ class UserTable:
     def __init__(
         self, U: Any, V: Any, seen: Any, users: Any, items: Any, scale: tuple[float, float] | None, support: Any = None
     ) -> None:
-        self.U, self.V, self.seen, self.scale = U, V, seen, scale
-        self.users, self.items = np.asarray(users), np.asarray(items)
+        self.U = U
+        self.V = V
+        self.seen = seen
+        self.scale = scale
+        self.users = np.asarray(users)
+        self.items = np.asarray(items)
         self.support = np.bincount(seen.indices, minlength=len(self.items)) if support is None else np.asarray(support)
         self._rows = {user: row for row, user in enumerate(self.users.tolist())}
         self._columns = {item: column for column, item in enumerate(self.items.tolist())}
@@ -63,7 +67,8 @@ class UserTable:
 
     def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
         """Find rows and columns, −1 for ids that were not in fit."""
-        users, items = listed(users), listed(items)
+        users = listed(users)
+        items = listed(items)
         return (
             np.fromiter((self._rows.get(user, -1) for user in users), np.int64, len(users)),
             np.fromiter((self._columns.get(item, -1) for item in items), np.int64, len(items)),
@@ -71,7 +76,8 @@ class UserTable:
 
     def predict(self, users: Any, items: Any) -> np.ndarray:
         """Return the predicted rating of each (user, item) pair; of what was not in fit, as of the average."""
-        users, items = listed(users), listed(items)
+        users = listed(users)
+        items = listed(items)
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
         rows, columns = self.places(users, items)
@@ -80,7 +86,8 @@ class UserTable:
 
     def at_or_average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return predictions of cells; where a place is −1, those of the average user or item."""
-        out, known = np.empty(len(rows)), (rows >= 0) & (columns >= 0)
+        out = np.empty(len(rows))
+        known = (rows >= 0) & (columns >= 0)
         out[known] = self.at(rows[known], columns[known])
         if not known.all():
             out[~known] = self.average(rows[~known], columns[~known])
@@ -167,7 +174,9 @@ class UserTable:
         shrink: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        n, seen, closed = number_of_items(n, self.V.shape[1]), self.seen[rows], self._closed(allowed)
+        n = number_of_items(n, self.V.shape[1])
+        seen = self.seen[rows]
+        closed = self._closed(allowed)
         if closed is None:
             return best_items(self.U[rows], self._ranking(shrink), seen, n, skip_seen=exclude_seen)
         score = self._scorer(rows, shrink)
@@ -329,7 +338,8 @@ def number_of_items(n: Any, m: int) -> int:
 
 def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.ndarray]:
     """Turn ratings of new users into a matrix over the known items, and their ids; unknown items say nothing."""
-    m, kind = len(table.items), table.V.dtype
+    m = len(table.items)
+    kind = table.V.dtype
     if sparse.issparse(ratings):
         R: Any = sparse.csr_array(ratings).astype(kind)
         if R.shape[1] != m:
@@ -340,7 +350,8 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
         from fedfactor.recommend.ratings import ratings_of
 
         found = ratings_of(ratings, need_rating=False)
-        R, users = found.owners["0"].tocoo(), found.users["0"]
+        R = found.owners["0"].tocoo()
+        users = found.users["0"]
         columns = table.places([], found.items)[1]
         note_unknown(0, int((columns < 0).sum()), int((columns[R.col] < 0).sum()))
         columns, known = columns[R.col], columns[R.col] >= 0
@@ -349,7 +360,8 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
     if isinstance(ratings, dict):
         columns = table.places([], list(ratings))[1]
         note_unknown(0, int((columns < 0).sum()), int((columns < 0).sum()))
-        values, known = np.asarray(list(ratings.values()), dtype=kind), columns >= 0
+        values = np.asarray(list(ratings.values()), dtype=kind)
+        known = columns >= 0
         _check_finite(values)
         cells = (np.zeros(int(known.sum()), int), columns[known])
         return sparse.csr_array((values[known], cells), shape=(1, m)), np.arange(1)

@@ -41,7 +41,8 @@ def read_result(out: Path) -> tuple[dict[str, Any], Run]:
     """Read the record of a result, and the run that it tells of."""
     V, features = read_components(out)
     record = read_record(out)
-    method, factors = method_of(record, out, V.shape[0]), _factors(out, V)
+    method = method_of(record, out, V.shape[0])
+    factors = _factors(out, V)
     try:
         history = tuple(_round(each) for each in record.get("history") or ())
         scores = _scores(record, list(factors))

@@ -121,7 +121,8 @@ class Parts:
         chosen = list(self.factors) if owner is None else [owner]
         if not chosen:
             raise DataError(f"{self.where} holds no owner's U. Leave --rows out for V, or ask the owners.")
-        parts, ids = [], []
+        parts = []
+        ids = []
         for name in chosen:
             U = self.factors[name]
             if U is None or U.ndim != 2 or U.shape[1] != len(self.V):

@@ -53,7 +53,8 @@ def check_pure_functions(algorithm: Algorithm, data: Data = None) -> None:
         for index, ups in enumerate(trace.ups):
             at = Round(5, index, participants=trace.meta.clients)
             for name in reversed(trace.meta.clients):
-                here, state = replace(at, client=name), trace.clients[index][name]
+                here = replace(at, client=name)
+                state = trace.clients[index][name]
                 again = algorithm.client_step(trace.shards[name], state, trace.downs[index][name], here)
                 found = differences(ups[name], freeze(again[1])) or differences(
                     trace.clients[index + 1][name], freeze(again[0])

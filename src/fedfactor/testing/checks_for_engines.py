@@ -55,7 +55,8 @@ def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> N
 def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
     """Callbacks hear the start, every round in order (the last one too), and the end with the run."""
     for algorithm, rounds in ((PooledNMF(2, tol=0.0), 3), (PooledNMF(2, tol=1e9), 20)):
-        recorder, plain = Recorder(), list[RoundRecord]()
+        recorder = Recorder()
+        plain = list[RoundRecord]()
         run = make_engine().run(
             algorithm, Federation(small_data()), rounds=rounds, seed=1, callbacks=(recorder, plain.append)
         )
@@ -134,7 +135,8 @@ def check_engine_channel(make_engine: MakeEngine, tolerance: float = 0.0) -> Non
         assert run.privacy is not None, "the run says nothing of its privacy"
         assert reference.privacy is not None
         for entry in ("mode", "channel", "sees", "in_clear", "not_covered", "guarantee", "unit"):
-            ours, theirs = run.privacy[entry], reference.privacy[entry]
+            ours = run.privacy[entry]
+            theirs = reference.privacy[entry]
             assert ours == theirs, f"{entry} of the report is {ours}, not {theirs}"
         assert apart(run.V, plain.V) > 1e-3, "the clip changed nothing"
     loud, _ = _both(make_engine, Probe(gathers=False), (Clip(0.5), Gaussian(10.0, 0.5, whole=True, share="local")))
@@ -250,7 +252,8 @@ def _compare(
     assert found.status == reference.status, f"{what}: status is {found.status!r}, not {reference.status!r}"
     for ours, theirs in zip(reference.history, found.history, strict=True):
         for name in ("index", "participants", "bytes_up", "bytes_down", "rejected"):
-            a, b = getattr(ours, name), getattr(theirs, name)
+            a = getattr(ours, name)
+            b = getattr(theirs, name)
             assert a == b, f"{what}: {name} of round {ours.index} is {b}, not {a}"
     assert list(found.factors) == list(reference.factors), f"{what}: factors of {list(found.factors)}"
     for name, kept in reference.factors.items():

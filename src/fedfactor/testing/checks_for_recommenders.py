@@ -24,7 +24,8 @@ def small_ratings(seed: int = 0) -> dict[str, Any]:
     ['item', 'owner', 'rating', 'user']
     """
     rng = np.random.default_rng([5, seed])
-    taste, kind = rng.integers(0, 2, 24), np.arange(12) % 2
+    taste = rng.integers(0, 2, 24)
+    kind = np.arange(12) % 2
     cells = [(i, j) for i in range(24) for j in range(12) if rng.random() < 0.7 and (j != 11 or i % 3 == 0)]
     users, items = (np.array(side) for side in zip(*cells, strict=True))
     rating = np.clip(
@@ -71,7 +72,8 @@ def check_fit_returns_self(model: Any) -> None:
 
 def check_same_seed_same_ratings(model: Any) -> None:
     """Two fits from one seed predict the same bits; a copy does, too."""
-    one, two = _fitted(model), _fit(model)
+    one = _fitted(model)
+    two = _fit(model)
     assert _same(one, two), "two fits from one seed differ"
     assert _same(one, copy.deepcopy(one)), "a copy predicts something else"
 
@@ -88,7 +90,8 @@ def check_groups(model: Any) -> None:
     columns = small_ratings()
     owner = dict(zip(columns["user"].tolist(), columns["owner"].tolist(), strict=True))
     plain = {name: columns[name] for name in ("user", "item", "rating")}
-    one, two = _fitted(model), _fit(model, plain, groups=owner)
+    one = _fitted(model)
+    two = _fit(model, plain, groups=owner)
     parts = {
         name: _frame({key: values[columns["owner"] == name] for key, values in plain.items()})
         for name in ("east", "north", "west")

@@ -76,7 +76,8 @@ def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_valu
     >>> federation_for(DSANLS(2), small_data()).shard("east").bounds
     (0, 37, 0, 5)
     """
-    layout, names = algorithm.layout, sorted(owners)
+    layout = algorithm.layout
+    names = sorted(owners)
     if layout == "rows":
         return Federation(owners, missing_values=missing_values)
     stack = sparse.vstack if any(sparse.issparse(X) for X in owners.values()) else np.vstack
@@ -88,7 +89,8 @@ def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_valu
 
 def empty_shard(algorithm: Algorithm, meta: Meta) -> Shard:
     """Make the shard of an owner who has nothing."""
-    rows, layout = np.zeros((0, meta.n_features), dtype=meta.dtype), algorithm.layout
+    rows = np.zeros((0, meta.n_features), dtype=meta.dtype)
+    layout = algorithm.layout
     if layout == "blocks":
         return BlockShard(rows, position=(meta.n_clients, 0), starts=(meta.n_rows or 0, 0), width=meta.n_features)
     if layout == "rows":
@@ -100,7 +102,8 @@ def partitions(X: Any) -> dict[str, dict[str, Any]]:
     """Split the same rows in every way that should not matter, the order of rows included."""
     n = X.shape[0]
     rng = np.random.default_rng(3)
-    shuffled, by_sum = rng.permutation(n), np.argsort(np.asarray(X.sum(axis=1)).ravel(), kind="stable")
+    shuffled = rng.permutation(n)
+    by_sum = np.argsort(np.asarray(X.sum(axis=1)).ravel(), kind="stable")
     return {
         "one owner": {"all": X},
         "four random owners": _cut(X, shuffled, 4),

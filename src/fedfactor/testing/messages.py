@@ -115,7 +115,8 @@ def check_factors(algorithm: Algorithm, data: Data = None) -> None:
     """Owners keep finite factors of fitting shapes, one row of U for each row of X; new rows can be folded in."""
     for kind, (_, trace) in traces(algorithm, data).items():
         for name, kept in trace.factors.items():
-            shard, where = trace.shards[name], f"factors of {name!r} on {kind} data"
+            shard = trace.shards[name]
+            where = f"factors of {name!r} on {kind} data"
             assert kept.U.shape[0] == shard.n_rows, (
                 f"{where}: U has {kept.U.shape[0]} rows for {shard.n_rows} rows of X"
             )

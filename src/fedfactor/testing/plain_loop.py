@@ -78,7 +78,8 @@ def drive(
     check_settings(algorithm)
     algorithm.check(meta)
     server, down = algorithm.init_server(meta, Round(seed, 0))
-    server, down = freeze(server), freeze_down(down)
+    server = freeze(server)
+    down = freeze_down(down)
     names = tuple(order(meta.clients))
     states = {name: freeze(algorithm.init_client(shards[name], meta, Round(seed, 0, name))) for name in names}
     trace.server.append(server)
@@ -90,9 +91,11 @@ def drive(
         for name in names:
             here = replace(at, client=name)
             state, up = algorithm.client_step(shards[name], keep(states[name]), keep(got[name]), here)
-            states[name], ups[name] = freeze(state), freeze(up)
+            states[name] = freeze(state)
+            ups[name] = freeze(up)
         server, down = algorithm.server_step(keep(server), combine(algorithm, ups, down, meta), at)
-        server, down = freeze(server), freeze_down(down)
+        server = freeze(server)
+        down = freeze_down(down)
         trace.server.append(server)
         trace.clients.append(dict(states))
         trace.downs.append(got)
@@ -173,7 +176,8 @@ def differences(one: Tree, two: Tree) -> list[str]:
     """Say where two trees differ in type, in leaves, in dtype, in shape or in any bit."""
     if type(one) is not type(two):
         return [f"{type(one).__name__} became {type(two).__name__}"]
-    left, right = dict(leaves(one)), dict(leaves(two))
+    left = dict(leaves(one))
+    right = dict(leaves(two))
     if left.keys() != right.keys():
         return [f"leaves {sorted(left)} became {sorted(right)}"]
     found: list[str] = []
@@ -181,7 +185,8 @@ def differences(one: Tree, two: Tree) -> list[str]:
         if not hasattr(a, "dtype"):
             found.append(f"{path or 'value'} is a {type(a).__name__}, not an array")
             continue
-        a, b = np.asarray(a), np.asarray(right[path])
+        a = np.asarray(a)
+        b = np.asarray(right[path])
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             found.append(f"{path or 'value'}: {a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")
         elif a.tobytes() != b.tobytes():

@@ -117,7 +117,8 @@ class Probe(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Two downloads, two uploads, one leaf whose shape is only bounded."""
-        V, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        V = Leaf(meta.dtype, (self.n_components, meta.n_features))
+        number = Leaf("float64", ())
         seen = Leaf("int64", (1000,), exact=False)
         summed: dict[type, Spec] = {
             Ask: {"V": V},

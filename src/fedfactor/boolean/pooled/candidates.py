@@ -94,7 +94,8 @@ def candidate_sets(
     ([[[1, 1, 0]]], [[6]])
     """
     size = count[:, None] * observed
-    sets, gains = [], []
+    sets = []
+    gains = []
     for threshold in thresholds:
         # A tiny allowance: 0.7 times 10 is a little more than 7 in binary.
         inside = (together >= threshold * size - 1e-6 * size) & (count[:, None] > 0)
@@ -133,7 +134,8 @@ def column_pairs(columns: np.ndarray, together: np.ndarray, count: np.ndarray, m
     >>> column_pairs(np.array([[0, 0], [1, 1], [2, 2]]), together, np.array([9, 6, 8]), 2).tolist()
     [[0, 2], [0, 1]]
     """
-    out, seen = np.full((most, 2), -1, np.int32), {}
+    out = np.full((most, 2), -1, np.int32)
+    seen = {}
     gain = np.maximum(2 * together - count[:, None], 0).sum(axis=1)
     for i in np.argsort(-gain, kind="stable"):
         if count[i] == 0:
@@ -176,7 +178,8 @@ def flip_columns(V: np.ndarray, votes: np.ndarray, both: np.ndarray) -> np.ndarr
     """
     gain = np.where(V > 0, -votes, votes).astype(np.int64)
     spoiled = np.zeros_like(gain)
-    flips, columns = np.zeros(V.shape, bool), np.arange(V.shape[1])
+    flips = np.zeros(V.shape, bool)
+    columns = np.arange(V.shape[1])
     for _ in range(len(V)):
         left = np.where(flips, -1, gain - spoiled)
         best = left.argmax(axis=0)

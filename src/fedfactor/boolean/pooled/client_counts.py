@@ -81,7 +81,8 @@ def answer(penalties: tuple[int, ...], shard: Shard, state: Home, down: Any) -> 
             return _votes(_rows(shard, float(down.share)), state, down)
         case AskSwaps():
             rows = _rows(shard, float(down.share))
-            V, pool = packed(down.V, rows.m), packed(down.pool, rows.m)
+            V = packed(down.V, rows.m)
+            pool = packed(down.pool, rows.m)
             U, _ = home.choose(rows, V, _hint(state, int(down.tag), float(down.share), len(V)), thorough=False)
             return state, Swaps(home.swap_gains(rows, U, V, pool))
     return state, Totals(*home.column_counts(shard.X, shard.mask), np.int64(shard.n_rows))
@@ -102,7 +103,8 @@ def _gains(penalties: tuple[int, ...], rows: home.Bits, state: Home, down: AskGa
     covered = np.array(state.covered) if known else np.zeros((len(picks), *rows.ones.shape), np.uint64)
     gains = np.array(state.gains) if known else np.zeros((len(picks), down.candidates.shape[1]), np.int64)
     for start, chosen in enumerate(picks):
-        candidates, penalty = words[start // len(penalties)], penalties[start % len(penalties)]
+        candidates = words[start // len(penalties)]
+        penalty = penalties[start % len(penalties)]
         if not known:
             gains[start] = home.cover_gains(rows, covered[start], candidates, penalty=penalty)
         fresh = chosen[(chosen >= 0) & (before[start] < 0 if known else True)]  # type: ignore[index]
@@ -120,11 +122,14 @@ def _gains(penalties: tuple[int, ...], rows: home.Bits, state: Home, down: AskGa
 
 def _votes(rows: home.Bits, state: Home, down: AskVotes) -> tuple[Home, Votes]:
     size, k = down.V.shape[:2]
-    votes, both = np.zeros((size, k, rows.m), np.int32), np.zeros((size, k, k), np.int32)
-    wrong, kept = np.zeros((size, 2), np.int64), []
+    votes = np.zeros((size, k, rows.m), np.int32)
+    both = np.zeros((size, k, k), np.int32)
+    wrong = np.zeros((size, 2), np.int64)
+    kept = []
     times = rows.multiplicity
     for place in range(size):
-        V, penalty = packed(down.V[place], rows.m), int(down.penalty[place])
+        V = packed(down.V[place], rows.m)
+        penalty = int(down.penalty[place])
         hint = _hint(state, int(down.parent[place]), float(down.share), k)
         if hint is None:  # a question that was asked before
             hint = _hint(state, int(down.tag[place]), float(down.share), k)
@@ -132,7 +137,8 @@ def _votes(rows: home.Bits, state: Home, down: AskVotes) -> tuple[Home, Votes]:
         votes[place] = home.column_votes(rows, U, V, penalty=penalty)
         both[place] = penalty * np.rint(U.T.astype(np.float64) @ (U * times[:, None])).astype(np.int32)
         kept.append(np.packbits(U, axis=1))
-    tag, known = np.asarray(down.tag), _hint(state, int(down.keep), float(down.share), k)
+    tag = np.asarray(down.tag)
+    known = _hint(state, int(down.keep), float(down.share), k)
     if known is not None and int(down.keep) not in tag:
         tag = np.append(tag, np.int32(down.keep))
         kept.append(np.packbits(known, axis=1))

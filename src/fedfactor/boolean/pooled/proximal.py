@@ -46,8 +46,10 @@ class Server:
 
 def proximal_messages(algorithm: Any, meta: Meta) -> dict[type, Spec]:
     """One factor down, the sums up."""
-    k, m = algorithm.n_components, meta.n_features
-    wide, square = Leaf(meta.dtype, (k, m)), Leaf(meta.dtype, (k, k))
+    k = algorithm.n_components
+    m = meta.n_features
+    wide = Leaf(meta.dtype, (k, m))
+    square = Leaf(meta.dtype, (k, k))
     if algorithm.row_clip is not None:
         return {Factor: {"V": wide}, RowGradients: {"D": Leaf("float64", (k, m))}}
     return {Factor: {"V": wide}, Sums: {"G": square, "A": wide, "total": Leaf("float64", ())}}
@@ -59,7 +61,8 @@ def start(algorithm: Any, meta: Meta, at: Round) -> tuple[Server, Factor]:
     if algorithm.row_clip is not None:
         V = unit_rows(V)
     nothing = np.float64(np.nan)
-    half, far = np.float64(0.5), np.float64(np.inf)
+    half = np.float64(0.5)
+    far = np.float64(np.inf)
     return Server(V, V, None, np.int64(meta.n_clients), far, half, nothing, nothing), Factor(V)
 
 
@@ -76,13 +79,16 @@ def _pull(algorithm: Any, index: int, step: int) -> Pull:
 
 def step_rows(algorithm: Any, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Sums | RowGradients]:
     """Step on U with V fixed, then send what the steps on V depend on."""
-    X, U, U_prev = shard.X, state.U, state.U_prev
+    X = shard.X
+    U = state.U
+    U_prev = state.U_prev
     if algorithm.row_clip is not None:
         first = np.zeros(U.shape) if at.index == 0 else U
         U, D = clipped_gradient(first, doubles(X), down.V, bound=algorithm.row_clip, sweeps=algorithm.local_steps)
         return Local(U, U, state.total), RowGradients(D)
     V = as_like(down.V, X)
-    G, B = gram_rows(V), cross(X, V)
+    G = gram_rows(V)
+    B = cross(X, V)
     for s in range(algorithm.local_steps):
         U, U_prev = prox_step(U, U_prev, G, B, _pull(algorithm, at.index, s)), U
     return Local(U, U_prev, state.total), Sums(gram(U), sums(U, X), state.total)
@@ -97,8 +103,11 @@ def step_factor(algorithm: Any, state: Server, up: Sums | RowGradients, at: Roun
         )
         return replace(state, V=mean, V_prev=sent), Factor(sent)
     pooled = stand_in(up, share, state.up)
-    V, V_prev = as_like(state.V, up.A), as_like(state.V_prev, up.A)
-    G, B, before = pooled.G, pooled.A.T, V
+    V = as_like(state.V, up.A)
+    V_prev = as_like(state.V_prev, up.A)
+    G = pooled.G
+    B = pooled.A.T
+    before = V
     for s in range(algorithm.server_steps):
         V, V_prev = prox_step(V.T, V_prev.T, G, B, _pull(algorithm, at.index, s)).T, V
     sse = np.nan if up.total is None else squared_error(float(up.total), up.A, up.G, V)

@@ -137,7 +137,8 @@ TOTALS, SINGLES, PAIRS, GREEDY, DESCENT, SWAP, TRIALS, LAST, DONE = range(9)
 
 def sizes_of(algorithm: Any, m: int) -> Sizes:
     """Fit the number of starts to the size of one upload."""
-    k, penalties = algorithm.n_components, tuple(algorithm.penalties)
+    k = algorithm.n_components
+    penalties = tuple(algorithm.penalties)
     most = max(1, MOST_NUMBERS // max(1, k * m * len(penalties)))
     thresholds = tuple(algorithm.thresholds)
     if len(thresholds) > most:
@@ -152,24 +153,33 @@ def sizes_of(algorithm: Any, m: int) -> Sizes:
 
 def odd_question(algorithm: Any, down: Any, meta: Meta) -> str:
     """Say why no honest server asks this: columns that do not exist, or so few rows that single ones would speak."""
-    k, m = algorithm.n_components, meta.n_features
+    k = algorithm.n_components
+    m = meta.n_features
     # The server looks at `sample` rows of all; fewer than that of those who answer would be a question about few rows.
     fewest = min(1.0, algorithm.sample / meta.n_rows) if meta.n_rows else 0.0
     odd = odd_numbers(
         down,
         {
-            "n_components": (k, k), "share": (fewest * (1 - SLACK), 1.0), "columns": (-1.0, m - 1),
-            "picks": (-1.0, np.inf), "penalty": (1.0, max(algorithm.penalties, default=1)),
+            "n_components": (k, k),
+            "share": (fewest * (1 - SLACK), 1.0),
+            "columns": (-1.0, m - 1),
+            "picks": (-1.0, np.inf),
+            "penalty": (1.0, max(algorithm.penalties, default=1)),
         },
-    )  # fmt: skip
+    )
     packed = [getattr(down, name) for name in ("candidates", "V", "pool") if hasattr(down, name)]
     return odd or next((said for part in packed if (said := odd_octets(part, m))), "")
 
 
 def search_messages(size: Sizes, sampled: bool) -> dict[type, Spec]:
     """Announce every message of the search; those about repeated rows only where rows may be `sampled`."""
-    number, real, octets = Leaf("int64", ()), Leaf("float64", ()), size.octets
-    starts, k, m, beside = size.starts, size.k, size.m, size.side_by_side
+    number = Leaf("int64", ())
+    real = Leaf("float64", ())
+    octets = size.octets
+    starts = size.starts
+    k = size.k
+    m = size.m
+    beside = size.side_by_side
     tags = Leaf("int32", (beside,), exact=False)
     repeats: dict[type, Spec] = {
         AskRepeats: {"n_components": number},
@@ -214,7 +224,8 @@ def search_messages(size: Sizes, sampled: bool) -> dict[type, Spec]:
 
 def begin(size: Sizes, dtype: str) -> tuple[Search, AskTotals]:
     """Ask how often each column occurs."""
-    none, nothing = np.int64(0), np.zeros(size.m, np.int64)
+    none = np.int64(0)
+    nothing = np.zeros(size.m, np.int64)
     best = np.zeros((size.k, size.octets), np.uint8)
     unknown = np.int64(-1)
     state = Search(
@@ -320,7 +331,8 @@ def _enough(counts: Any, size: Sizes) -> np.ndarray:
 
 
 def _after_counts(algorithm: Any, size: Sizes, state: Search, up: Together) -> tuple[Search, Any]:
-    together, count = _enough(up.together, size), _enough(up.count, size)
+    together = _enough(up.together, size)
+    count = _enough(up.count, size)
     observed = np.asarray(state.seen) / max(1, int(state.rows))
     sets, gains = candidate_sets(together, count, observed, size.thresholds)
     if state.sets is not None:
@@ -346,12 +358,14 @@ def _after_counts(algorithm: Any, size: Sizes, state: Search, up: Together) -> t
 
 
 def _after_gains(size: Sizes, state: Search, up: Gains) -> tuple[Search, Any]:
-    picks, candidates = np.array(state.picks), np.asarray(state.candidates)
+    picks = np.array(state.picks)
+    candidates = np.asarray(state.candidates)
     at_once = -(-size.k // GREEDY_EXCHANGES)
     going = False
     for start, gains in enumerate(np.asarray(up.gains)):
         mine = from_octets(candidates[start // len(size.penalties)], size.m).astype(bool)
-        left, crossed = np.array(gains), np.zeros(size.m, bool)
+        left = np.array(gains)
+        crossed = np.zeros(size.m, bool)
         for _ in range(at_once):
             free = np.flatnonzero(picks[start] < 0)
             best = int(left.argmax())
@@ -436,9 +450,13 @@ def _with_best(size: Sizes, state: Search, up: Votes) -> Search:
 def _after_descent(algorithm: Any, size: Sizes, state: Search, up: Votes, index: int) -> tuple[Search, Any]:
     """Descend from all starts side by side; after a while only the best go on."""
     state = _with_best(size, state, up)
-    step, before = int(state.step) + 1, np.asarray(state.V)
-    V, penalty, tag = _flipped(size, state, up), np.array(state.penalty), np.asarray(state.tag)
-    wrong, moved = np.asarray(up.wrong)[:, 1], (V != before).any(axis=(1, 2))
+    step = int(state.step) + 1
+    before = np.asarray(state.V)
+    V = _flipped(size, state, up)
+    penalty = np.array(state.penalty)
+    tag = np.asarray(state.tag)
+    wrong = np.asarray(up.wrong)[:, 1]
+    moved = (V != before).any(axis=(1, 2))
     if step == SOFT:
         moved |= penalty > 1
         penalty[:] = 1
@@ -474,10 +492,14 @@ def _ask_swaps(algorithm: Any, state: Search, index: int) -> tuple[Search, Any]:
 
 def _after_swaps(size: Sizes, state: Search, up: Swaps) -> tuple[Search, Any]:
     """Try the exchanges that promise most, side by side; what failed before is not tried again."""
-    gains, best, pool = np.asarray(up.gains), np.asarray(state.best), np.asarray(state.pool)
+    gains = np.asarray(up.gains)
+    best = np.asarray(state.best)
+    pool = np.asarray(state.pool)
     present = {row.tobytes() for row in best}
     useful = np.array([row.any() and row.tobytes() not in present for row in pool])
-    trials, taken, skipped = [], np.zeros(size.k, np.int64), int(state.fails) * size.trials
+    trials = []
+    taken = np.zeros(size.k, np.int64)
+    skipped = int(state.fails) * size.trials
     each = max(1, size.trials // 4)  # of one component
     for flat in np.argsort(-gains, axis=None, kind="stable"):
         q, c = divmod(int(flat), len(pool))
@@ -504,12 +526,14 @@ def _after_trials(algorithm: Any, size: Sizes, state: Search, up: Votes, index: 
     known = int(state.best_tag)
     state = _with_best(size, state, up)
     won = bool(state.won) or int(state.best_tag) != known
-    V, step = _flipped(size, state, up), int(state.step) + 1
+    V = _flipped(size, state, up)
+    step = int(state.step) + 1
     moved = (V != np.asarray(state.V)).any(axis=(1, 2))
     state = replace(state, step=np.int64(step), won=np.int64(won))
     last = int(state.stage) == LAST
     if moved.any() and step < (LONGEST if last else TRIAL):
-        tag, ones = np.asarray(state.tag)[moved], np.ones(int(moved.sum()), np.int32)
+        tag = np.asarray(state.tag)[moved]
+        ones = np.ones(int(moved.sum()), np.int32)
         return _ask_votes(state, V[moved], ones, tag)
     if last:
         return _end(size, state)
@@ -520,7 +544,8 @@ def _after_trials(algorithm: Any, size: Sizes, state: Search, up: Votes, index: 
 
 def _ask_last(state: Search) -> tuple[Search, Any]:
     """Descend from the best V, now with all rows."""
-    best, parent = np.asarray(state.best)[None], np.array([int(state.best_tag)], np.int32)
+    best = np.asarray(state.best)[None]
+    parent = np.array([int(state.best_tag)], np.int32)
     state = _at(state, LAST, share=np.float64(1), best_wrong=np.int64(-1))
     return _ask_votes(state, best, np.ones(1, np.int32), parent)
 
@@ -544,7 +569,8 @@ def settled(size: Sizes, state: Search) -> Factor:
 
 def figures(size: Sizes, state: Search) -> dict[str, float]:
     """Tell the loss of the best V so far, and that of the most frequent columns, one each, or of one row for all."""
-    ones, seen = np.asarray(state.ones), np.asarray(state.seen)
+    ones = np.asarray(state.ones)
+    seen = np.asarray(state.seen)
     total = int(ones.sum())
     found = {}
     if total:

@@ -75,7 +75,10 @@ def asso(
         raise ValueError(f"tau={tau} must lie in (0, 1]: it is a share of a column's ones.")
     if not (reward > 0 and penalty >= 0):
         raise ValueError(f"reward={reward} must be positive, and penalty={penalty} must not be negative.")
-    clock, words, found, seen = Clock(time_limit), bits.pack(X), [], set()
+    clock = Clock(time_limit)
+    words = bits.pack(X)
+    found = []
+    seen = set()
     # Whole gains add up exactly in any order; others keep the order of the rows.
     rows = _Rows.merged(words) if float(reward).is_integer() and float(penalty).is_integer() else _Rows.single(words)
     for t in taus:
@@ -120,8 +123,10 @@ def association_candidates(X: Array, tau: float) -> np.ndarray:
     S = X.tocsr() if scipy.sparse.issparse(X) else scipy.sparse.csr_array(np.asarray(X) > 0.5)
     S = _ones(S)
     m = S.shape[1]
-    T, sizes = S.T.tocsr(), np.asarray(S.sum(axis=0)).ravel()
-    step, parts = max(1, _CELLS // max(1, m)), []
+    T = S.T.tocsr()
+    sizes = np.asarray(S.sum(axis=0)).ravel()
+    step = max(1, _CELLS // max(1, m))
+    parts = []
     for start in range(0, m, step):
         both = (T[start : start + step] @ S).toarray()
         size = sizes[start : start + step, None]
@@ -150,7 +155,9 @@ def _choose(
     rows: _Rows, candidates: np.ndarray, m: int, k: int, reward: float, penalty: float, clock: Clock
 ) -> Factored:
     X, times, place = rows
-    cover, us, vs = np.zeros_like(X), [], []
+    cover = np.zeros_like(X)
+    us = []
+    vs = []
     scores = _scores(X, cover, times, candidates, reward, penalty) if len(candidates) else np.zeros(0)
     while len(us) < k and scores.size and not clock.over():
         best = int(scores.argmax())

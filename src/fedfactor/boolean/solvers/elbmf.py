@@ -75,10 +75,13 @@ def elbmf(
     pull = Pull(lam=0.02, beta=1e-4) if pull is None else pull
     _check(pull, rate)
     last = 600 / math.log(rate) if rate > 1 else math.inf  # beyond it λ is at its most, and the power overflows
-    clock, total, before = Clock(time_limit), squared_norm(X), np.inf
+    clock = Clock(time_limit)
+    total = squared_norm(X)
+    before = np.inf
     U = as_like(rng.random((X.shape[0], k)), X)
     V = as_like(rng.random((k, X.shape[1])), X)
-    U_prev, V_prev = U, V
+    U_prev = U
+    V_prev = V
     t = 0
     for t in range(max_iter):
         now = replace(pull, lam=min(pull.lam * rate ** min(t, last), 1e12))
@@ -100,7 +103,8 @@ def relaxed_steps(
 ) -> tuple[Array, Array, Array, Array, float]:
     """Step U, then V with the new U; return both with what they were, and ``‖X − UV‖²`` when ``‖X‖²`` is given."""
     U, U_prev = prox_step(U, U_prev, gram_rows(V), cross(X, V), pull), U
-    G, A = gram(U), sums(U, X)
+    G = gram(U)
+    A = sums(U, X)
     V, V_prev = prox_step(V.T, V_prev.T, G, A.T, pull).T, V
     return U, U_prev, V, V_prev, squared_error(total, A, G, V) if total is not None else np.nan
 

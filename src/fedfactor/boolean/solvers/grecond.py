@@ -51,8 +51,10 @@ def grecond(X: Array, k: int, *, time_limit: float | None = None) -> Factored:
     clock = Clock(time_limit)
     rows, _, times, place = bits.distinct(bits.pack(X))  # equal rows belong to the same concepts
     n = len(rows)
-    columns, open_ = bits.transpose(rows, m), rows.copy()
-    us, vs = [], []
+    columns = bits.transpose(rows, m)
+    open_ = rows.copy()
+    us = []
+    vs = []
     while len(us) < k and open_.any() and not clock.over():
         extent, intent = _concept(rows, columns, open_, times, clock)
         inside = bits.unpack(extent[None], n)[0].astype(bool)
@@ -88,7 +90,8 @@ def _concept(
 
 def _best_attribute(rows, columns, open_, intent, extent, times, left, least, out) -> None:
     """Do the same as the compiled loop, one attribute at a time."""
-    n, m = rows.shape[0], columns.shape[0]
+    n = rows.shape[0]
+    m = columns.shape[0]
     taken = bits.unpack(intent, m)[0]
     out[:] = -1, least
     for j in np.flatnonzero(taken == 0):

@@ -62,7 +62,9 @@ def mebf(
         raise ValueError(f"share={share} must lie in (0, 1].")
     if not 0 <= leave < 1:
         raise ValueError(f"leave={leave} must lie in [0, 1): it is a share of the ones.")
-    clock, words, found = Clock(time_limit), bits.pack(X), []
+    clock = Clock(time_limit)
+    words = bits.pack(X)
+    found = []
     for s in shares:
         found.append(_cut_out(words.copy(), X.shape[1], k, float(s), leave, clock))
         if clock.rang:
@@ -72,7 +74,9 @@ def mebf(
 
 def _cut_out(rows: np.ndarray, m: int, k: int, share: float, leave: float, clock: Clock) -> Factored:
     n = rows.shape[0]
-    columns, us, vs = bits.transpose(rows, m), [], []
+    columns = bits.transpose(rows, m)
+    us = []
+    vs = []
     enough = leave * int(bits.ones_of(rows).sum())
     while len(us) < k and not clock.over():
         left = int(bits.ones_of(rows).sum())
@@ -91,7 +95,8 @@ def _cut_out(rows: np.ndarray, m: int, k: int, share: float, leave: float, clock
 
 def _median_tile(rows: np.ndarray, columns: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the best tile (its rows, its columns) spanned by a median column or row, if its score is positive."""
-    best, chosen = 0.0, None
+    best = 0.0
+    chosen = None
     for lines in (columns, rows):
         sums = bits.ones_of(lines)
         positive = sums[sums > 0]
@@ -101,7 +106,8 @@ def _median_tile(rows: np.ndarray, columns: np.ndarray, share: float) -> tuple[n
         scores = _scores(lines, candidates, share)
         place = int(scores.argmax())
         if scores[place] > best:
-            best, chosen = float(scores[place]), (lines, lines[candidates[place]].copy())
+            best = float(scores[place])
+            chosen = (lines, lines[candidates[place]].copy())
     if chosen is None:
         return None
     lines, line = chosen
@@ -134,7 +140,8 @@ def _span(lines: np.ndarray, line: np.ndarray, share: float) -> np.ndarray:
 
 
 def _score(lines: np.ndarray, line: np.ndarray, share: float) -> float:
-    size, both = int(np.bitwise_count(line).sum()), bits.ones_of(lines & line)
+    size = int(np.bitwise_count(line).sum())
+    both = bits.ones_of(lines & line)
     inside = both >= _need(size, share)
     width = int(inside.sum())
     return float((size - 1) * (width - 1) - (size * width - int(both[inside].sum())))

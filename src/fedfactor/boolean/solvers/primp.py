@@ -84,12 +84,16 @@ def primp(
         raise ValueError(f"cost={cost!r} is not known. Use 'mdl' or 'error'.")
     if not weight >= 0:
         raise ValueError(f"weight={weight} must not be negative.")
-    clock, total, before = Clock(time_limit), squared_norm(X), np.inf
-    U, V = as_like(rng.random((X.shape[0], k)), X), as_like(rng.random((k, X.shape[1])), X)
+    clock = Clock(time_limit)
+    total = squared_norm(X)
+    before = np.inf
+    U = as_like(rng.random((X.shape[0], k)), X)
+    V = as_like(rng.random((k, X.shape[1])), X)
     steps = 0
     for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
         U = _step(U, gram_rows(V), cross(X, V), weight)
-        G, A = gram(U), sums(U, X)
+        G = gram(U)
+        A = sums(U, X)
         V = _step(V.T, G, A.T, weight).T
         error = squared_error(total, A, G, V)
         if abs(before - error) <= tol * max(total, 1.0) or clock.over():

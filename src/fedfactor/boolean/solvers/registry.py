@@ -19,8 +19,13 @@ __all__ = ["SOLVERS", "Solver", "factor"]
 Array = Any
 Solver = Literal["asso", "elbmf", "grecond", "mebf", "primp", "zhang"]
 SOLVERS: dict[str, Any] = {
-    "asso": asso, "elbmf": elbmf, "grecond": grecond, "mebf": mebf, "primp": primp, "zhang": zhang,
-}  # fmt: skip
+    "asso": asso,
+    "elbmf": elbmf,
+    "grecond": grecond,
+    "mebf": mebf,
+    "primp": primp,
+    "zhang": zhang,
+}
 RANDOM = ("elbmf", "primp", "zhang")
 """Those that start from random factors."""
 

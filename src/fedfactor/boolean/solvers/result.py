@@ -68,9 +68,11 @@ def from_lists(us: list[np.ndarray], vs: list[np.ndarray], n: int, m: int, k: in
     array([[1, 1, 1],
            [0, 0, 0]], dtype=uint8)
     """
-    U, V = np.zeros((n, k), np.uint8), np.zeros((k, m), np.uint8)
+    U = np.zeros((n, k), np.uint8)
+    V = np.zeros((k, m), np.uint8)
     for q, (u, v) in enumerate(zip(us, vs, strict=True)):
-        U[:, q], V[q] = u, v
+        U[:, q] = u
+        V[q] = v
     return Factored(U, V, finished)
 
 

@@ -53,7 +53,8 @@ def code_length(X: np.ndarray, U: np.ndarray, V: np.ndarray) -> float:
     """
     m = 64 * X.shape[1]
     noise = bits.unpack(X ^ bits.product(U, V), m).sum(axis=0, dtype=np.int64)
-    used, columns = U.sum(axis=0, dtype=np.int64), bits.unpack(X, m).sum(axis=0, dtype=np.int64)
+    used = U.sum(axis=0, dtype=np.int64)
+    columns = bits.unpack(X, m).sum(axis=0, dtype=np.int64)
     both = int(used.sum() + noise.sum())
     if both == 0:
         return 0.0

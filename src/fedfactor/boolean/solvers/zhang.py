@@ -71,10 +71,13 @@ def zhang(
     if not (lam >= 0 and growth > 0):
         raise ValueError(f"lam={lam} must not be negative, and growth={growth} must be positive.")
     clock = Clock(time_limit)
-    U, V = rng.random((X.shape[0], k)), rng.random((k, X.shape[1]))
-    top_U, top_V = U.max(axis=0, initial=_TINY), V.max(axis=1, initial=_TINY)
+    U = rng.random((X.shape[0], k))
+    V = rng.random((k, X.shape[1]))
+    top_U = U.max(axis=0, initial=_TINY)
+    top_V = V.max(axis=1, initial=_TINY)
     balance = np.sqrt(top_V / top_U)
-    U, V = as_like(U * balance, X), as_like(V / balance[:, None], X)
+    U = as_like(U * balance, X)
+    V = as_like(V / balance[:, None], X)
     steps = 0
     for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
         V = _update(V.T, gram(U), sums(U, X).T, lam).T

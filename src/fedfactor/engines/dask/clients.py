@@ -38,7 +38,8 @@ class DaskClients(Clients):
     """
 
     def __init__(self, client: Any, federation: Federation) -> None:
-        self.client, run = client, uuid.uuid4().hex
+        self.client = client
+        run = uuid.uuid4().hex
         there: dict[str, int] = client.nthreads()
         if not there:
             raise WorkerError("The Dask cluster has no workers. Start some: dask worker ADDRESS, on each machine.")
@@ -81,8 +82,10 @@ class DaskClients(Clients):
 
     def adopt(self, channel: Channel | None) -> None:
         """Bring all rows to what was agreed, and say how uploads come: in sums, or one by one."""
-        algorithm, meta = self.algorithm, self.meta
-        self.apart, sender = channel is not None, None if channel is None else channel.sender
+        algorithm = self.algorithm
+        meta = self.meta
+        self.apart = channel is not None
+        sender = None if channel is None else channel.sender
         gathers = any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in algorithm.messages(meta))
         self.summed = channel is None and not gathers
         about = (algorithm, self.facts[0], meta, algorithm.domain, sender)
@@ -124,10 +127,8 @@ class DaskClients(Clients):
                     receiver.add(name, worker.landed(up))
             return
         assert isinstance(receiver, Receiver)  # what goes through a channel is seen one by one
-        groups, add = (
-            client_groups(self.algorithm, one_of(down), self.meta),
-            self._chain if self.ordered else self._tree,
-        )
+        groups = client_groups(self.algorithm, one_of(down), self.meta)
+        add = self._chain if self.ordered else self._tree
         if not groups:
             (part,) = self._results([add(ups, None)])
             receiver.replace_by(worker.landed(part.total), part.present, part.rejected)

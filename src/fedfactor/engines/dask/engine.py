@@ -74,7 +74,8 @@ class DaskEngine(Carrier):
     def _carry(self, asked: Asked) -> Run:
         from fedfactor.engines.dask.clients import DaskClients
 
-        algorithm, seed = asked.algorithm, asked.seed
+        algorithm = asked.algorithm
+        seed = asked.seed
         with self._client() as client, client.as_current():
             clients = DaskClients(client, asked.federation)
             clients.ordered = self.reduction == "ordered"

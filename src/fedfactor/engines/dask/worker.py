@@ -86,7 +86,8 @@ def adopt(
 ) -> float:
     """Bring the rows to what was agreed, and be ready to begin; returns the largest value."""
     held = _mine(key)
-    held.clients, held.sender = ThreadPool(algorithm, held.federation, meta, threads), sender
+    held.clients = ThreadPool(algorithm, held.federation, meta, threads)
+    held.sender = sender
     return held.federation.adopt(first, meta, domain)
 
 
@@ -120,7 +121,8 @@ def _part_of(down: Tree) -> Tree:
 
 def step(key: str, down: Tree, at: Round) -> dict[str, Tree]:
     """Let those who are asked take one step; what they send, in name order."""
-    clients, sender = _clients(key), _mine(key).sender
+    clients = _clients(key)
+    sender = _mine(key).sender
     down = _part_of(down)
     with limit_threads(1):
         ups = {name: up for name, up in clients.steps(down, at) if up is not None}
@@ -129,7 +131,8 @@ def step(key: str, down: Tree, at: Round) -> dict[str, Tree]:
 
 def add(key: str, before: Part | None, ups: Mapping[str, Tree], names: Collection[str] | None = None) -> Part:
     """Add uploads, of these clients alone if they are named, to a sum, one after the other, as the reference does."""
-    algorithm, meta = _clients(key).algorithm, _clients(key).meta
+    algorithm = _clients(key).algorithm
+    meta = _clients(key).meta
     receiver = Receiver(algorithm.messages(meta), algorithm.doubt)
     before = before or Part()
     receiver.replace_by(landed(before.total), before.present, before.rejected)

@@ -53,10 +53,13 @@ class Tape:
         self, algorithm: Algorithm, steps: Steps, states: dict[str, Tree], server: Tree, down: Tree, at: Round
     ) -> None:
         torch: Any = import_module("torch")
-        self._algorithm, self._steps, self._torch = algorithm, steps, torch
+        self._algorithm = algorithm
+        self._steps = steps
+        self._torch = torch
         self._names = at.participants
         first = Place(dict(states), server, down)
-        self._places, self._graphs = [first], list[Any]()
+        self._places = [first]
+        self._graphs = list[Any]()
         for step in range(3):
             with _recording(torch) as graph:
                 place = self._round(self._places[-1], at)
@@ -69,7 +72,8 @@ class Tape:
         self._places = [self._places[3], *self._places[1:3]]
         self._host = [torch.empty(place.numbers.shape, dtype=torch.float64, pin_memory=True) for place in self._places]
         self._told: list[Any] = [None] * 3
-        self._at, self._ahead = 0, False
+        self._at = 0
+        self._ahead = False
 
     def _round(self, before: Place, at: Round) -> Place:
         """Take a round; its plain numbers are put together, to be fetched in one go."""
@@ -93,7 +97,8 @@ class Tape:
         if ahead:
             self._launch(now)
         self._told[now].synchronize()
-        place, numbers = self._places[now], self._host[now].tolist()
+        place = self._places[now]
+        numbers = self._host[now].tolist()
         told = iter(numbers)
 
         def seen(leaf: Any) -> Any:
@@ -111,7 +116,9 @@ class Tape:
 @contextmanager
 def _recording(torch: Any) -> Generator[Any]:
     """Record instead of doing; nothing may be let go meanwhile, as a card does not wait for that while it records."""
-    graph, side, collects = torch.cuda.CUDAGraph(), torch.cuda.Stream(), gc.isenabled()
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    collects = gc.isenabled()
     side.wait_stream(torch.cuda.current_stream())
     gc.disable()
     try:

@@ -41,7 +41,8 @@ class LocalEngine(Carrier):
     channels: ClassVar[bool] = True
 
     def _carry(self, asked: Asked) -> Run:
-        algorithm, federation = asked.algorithm, asked.federation
+        algorithm = asked.algorithm
+        federation = asked.federation
         meta = federation.prepare(algorithm.domain, takes_half(algorithm))
         check_fit(algorithm, meta)
         if not callable(asked.participation):  # a share that cannot be is refused before any work
@@ -49,15 +50,20 @@ class LocalEngine(Carrier):
         # Threads that feed one card fight for the interpreter lock, and the card does one thing after the other anyway.
         on_card = getattr(federation.shard(federation.names[0]).X, "is_cuda", False)
         workers, threads = self._share_out(1 if on_card else len(federation))
-        kept, allowed = Checkpoint.of(asked.checkpoint), self._allowed()  # before a cap for each client is in force
+        # before a cap for each client is in force
+        kept = Checkpoint.of(asked.checkpoint)
+        allowed = self._allowed()
         with limit_threads(threads):
             clients = self._clients(algorithm, federation, meta, workers, threads, on_card)
             try:
                 mark = fingerprint(algorithm, federation, meta, asked.seed, threads) if kept else None
                 loop = asked.loop(
-                    meta, clients, kept=kept, mark=mark,
+                    meta,
+                    clients,
+                    kept=kept,
+                    mark=mark,
                     server_threads=allowed,  # the server works alone
-                )  # fmt: skip
+                )
                 return loop.finish(loop.run(), threads, federation.feature_names)
             finally:
                 clients.close()

@@ -22,7 +22,8 @@ def read_frame(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
     if len(lengths) < _LENGTHS.size:
         return None
     head_size, payload_size = _LENGTHS.unpack(lengths)
-    head, payload = pipe.read(head_size), pipe.read(payload_size)
+    head = pipe.read(head_size)
+    payload = pipe.read(payload_size)
     if len(head) < head_size or len(payload) < payload_size:
         return None
     return head, payload

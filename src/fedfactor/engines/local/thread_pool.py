@@ -42,13 +42,16 @@ class ThreadPool(Clients):
         *,
         plays: bool = False,
     ) -> None:
-        self.algorithm, self.federation, self.meta = algorithm, federation, meta
+        self.algorithm = algorithm
+        self.federation = federation
+        self.meta = meta
         self.names = () if federation is None else federation.names  # a server's own process may have none
         self._states: dict[str, Tree] = {}
         self._plays = plays and workers == 1
         self._tape: Tape | None = None
         self._tried: tuple[str, ...] = ()
-        self._workers, self._threads = workers, workers * threads
+        self._workers = workers
+        self._threads = workers * threads
         self._pool = ThreadPoolExecutor(workers, "fedfactor-client") if workers > 1 else None
 
     def shard(self, name: str) -> Shard:
@@ -74,7 +77,8 @@ class ThreadPool(Clients):
 
     def step(self, name: str, down: Tree, at: Round) -> Tree:
         """Let one client take a step; returns its upload, or None when it stayed away."""
-        here, shard = replace(at, client=name), self.shard(name)
+        here = replace(at, client=name)
+        shard = self.shard(name)
         part = download_for(down, name)
         self._states[name], up = client.step(self.algorithm, shard, self._states[name], part, here)
         return up
@@ -83,7 +87,8 @@ class ThreadPool(Clients):
         """Let those who are asked and are here take one step, a few at a time."""
         names = [name for name in at.participants if name in self._states]
         if self._pool is not None:
-            size, served = self._at_once(down), 0
+            size = self._at_once(down)
+            served = 0
             while served < len(names) and (found := self._together(names[served : served + size], down, at)):
                 with limit_threads(self._threads):
                     for name, (state, up) in found:
@@ -108,7 +113,8 @@ class ThreadPool(Clients):
         return None if found is None else zip(names, found, strict=True)
 
     def _in_turn(self, states: Mapping[str, Tree], down: Tree, at: Round) -> Iterator[tuple[str, tuple[Tree, Tree]]]:
-        shards, ats = [self.shard(name) for name in states], [replace(at, client=name) for name in states]
+        shards = [self.shard(name) for name in states]
+        ats = [replace(at, client=name) for name in states]
         yield from zip(states, client.steps(self.algorithm, shards, list(states.values()), down, ats), strict=True)
 
     def play(self, server: Tree, down: Tree, at: Round, *, ahead: bool) -> tuple[Tree, Tree, Tree] | None:
@@ -129,7 +135,8 @@ class ThreadPool(Clients):
                 return None
         place, seen, finite = self._tape.play(ahead=ahead)
         if not finite:
-            self._plays, self._tape = False, None
+            self._plays = False
+            self._tape = None
             return None
         self._states = dict(place.states)
         return place.server, place.down, seen

@@ -75,7 +75,8 @@ class VirtualEngine(Carrier):
 
     def _carry(self, asked: Asked) -> Run:
         """Run until clients have taken ``rounds`` steps on average."""
-        algorithm, federation = asked.algorithm, asked.federation
+        algorithm = asked.algorithm
+        federation = asked.federation
         self._refuse(algorithm, asked.participation, asked.checkpoint, asked.channel)
         meta = federation.prepare(algorithm.domain)
         check_fit(algorithm, meta)
@@ -119,7 +120,8 @@ class _Clocked(ThreadPool):
         super().__init__(algorithm, federation, meta, 1)
         seconds = engine.seconds(federation)
         self.took = {name: seconds[name] + engine.latency for name in meta.clients}
-        self.evaluate, self.now = engine.evaluate, 0.0
+        self.evaluate = engine.evaluate
+        self.now = 0.0
         self.queue = sorted((took, name) for name, took in self.took.items())
         self.received: dict[str, Tree] = {}
         self.taken = dict.fromkeys(meta.clients, 0)
@@ -148,7 +150,9 @@ class _Clocked(ThreadPool):
         metrics = {"virtual_time": self.now, **record.metrics}
         if self.evaluate and (record.index + 1) % self.evaluate == 0:
             down = self.algorithm.settle(server, down)
-            parts = (client.end(self.algorithm, self.shard(n), state, download_for(down, n))
-                     for n, state in self.states().items())  # fmt: skip
+            parts = (
+                client.end(self.algorithm, self.shard(n), state, download_for(down, n))
+                for n, state in self.states().items()
+            )
             metrics["relative_error"] = tree_sum(score for _, score in parts).relative_error
         return replace(record, metrics=metrics)

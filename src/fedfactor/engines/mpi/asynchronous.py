@@ -20,7 +20,8 @@ from fedfactor.engines.mpi.collectives import Collectives, frames, unframe
 from fedfactor.engines.mpi.rounds import OwnClients
 from fedfactor.engines.round import Receiving, Rounds, receive_bytes
 
-UPLOAD, REPLY = 11, 12
+UPLOAD = 11
+REPLY = 12
 NAP = 1e-4
 """Seconds between two looks for messages: a rank that spins would take the core from one that works."""
 
@@ -32,8 +33,11 @@ class StreamClients(OwnClients):
         super().__init__(group, algorithm, mine, meta)
         self.holds_server = group.rank == 0
         self._arrived: deque[tuple[int, str, bytes]] = deque()
-        self._seen, self._held, self._replies = set[int](), list[int](), list[Any]()
-        self._began, self._clock = time.perf_counter(), 0.0
+        self._seen = set[int]()
+        self._held = list[int]()
+        self._replies = list[Any]()
+        self._began = time.perf_counter()
+        self._clock = 0.0
 
     def run(self, rounds: int, seed: int, callbacks: Callbacks, threads: int) -> Run:
         """Serve or work until clients have taken ``rounds`` steps on average."""
@@ -71,7 +75,8 @@ class StreamClients(OwnClients):
 
     def note(self, record: RoundRecord, server: Tree, down: Tree) -> RoundRecord:
         """Tell the time."""
-        before, self._clock = self._clock, time.perf_counter() - self._began
+        before = self._clock
+        self._clock = time.perf_counter() - self._began
         metrics = {**record.metrics, "clock": self._clock}
         return replace(record, metrics=metrics, seconds=self._clock - before)
 
@@ -114,7 +119,8 @@ class StreamClients(OwnClients):
 
     def _listen(self) -> None:
         """Wait until something has come, then take all there is."""
-        MPI, comm = self.group.MPI, self.group.comm
+        MPI = self.group.MPI
+        comm = self.group.comm
         status = MPI.Status()
         while True:
             if not comm.Iprobe(MPI.ANY_SOURCE, UPLOAD, status):
@@ -142,7 +148,8 @@ class StreamClients(OwnClients):
             step += 1
 
     def _ask(self, data: bytes) -> bytes:
-        MPI, comm = self.group.MPI, self.group.comm
+        MPI = self.group.MPI
+        comm = self.group.comm
         self.group.sent += len(data)
         sending = comm.Isend([np.frombuffer(data, np.uint8), MPI.BYTE], 0, UPLOAD)
         status = MPI.Status()

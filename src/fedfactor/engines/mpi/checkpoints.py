@@ -23,7 +23,9 @@ class RankCheckpoints:
     """Writes ``round-N.rank-R.safetensors``; an older generation goes only when every rank has written the new one."""
 
     def __init__(self, checkpoint: Checkpoint, group: Collectives) -> None:
-        self.folder, self.every, self.group = Path(checkpoint.folder), checkpoint.every, group
+        self.folder = Path(checkpoint.folder)
+        self.every = checkpoint.every
+        self.group = group
         self.last = 0
 
     def _file(self, number: int) -> Path:
@@ -66,7 +68,9 @@ class RankCheckpoints:
         if not common:
             self._refuse_foreign()
             return None
-        newest, problem, snapshot = max(common), "", None
+        newest = max(common)
+        problem = ""
+        snapshot = None
         try:
             snapshot = Snapshot.from_bytes(mine[newest].read_bytes())
             differing = [key for key in fingerprint if snapshot.fingerprint.get(key) != fingerprint[key]]

@@ -44,7 +44,8 @@ class Collectives:
     """
 
     def __init__(self, MPI: Any, comm: Any) -> None:
-        self.MPI, self.comm = MPI, comm.Dup()
+        self.MPI = MPI
+        self.comm = comm.Dup()
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
         self.sent = 0

@@ -104,7 +104,9 @@ class MPIEngine(Carrier):
         followed = bool(group.flag(int(len(asked.told) > 0)))
         if group.rank:
             asked.told.mute()  # the first rank tells for all
-        algorithm, federation, seed = asked.algorithm, asked.federation, asked.seed
+        algorithm = asked.algorithm
+        federation = asked.federation
+        seed = asked.seed
         here, place = group.ranks_here()
         take_card(place)
         alone = self._without_rounds(group, algorithm)
@@ -115,7 +117,8 @@ class MPIEngine(Carrier):
         check_fit(algorithm, meta)
         allowed = thread_limit()
         threads = max(1, allowed // here)
-        clients, kept = None, Checkpoint.of(asked.checkpoint)
+        clients = None
+        kept = Checkpoint.of(asked.checkpoint)
         ranked = None if kept is None else RankCheckpoints(kept, group)
         asked = asked.meeting(meta)
         try:
@@ -150,7 +153,8 @@ class MPIEngine(Carrier):
 
     def _clients(self, group: Collectives, asked: Asked, mine: Federation, meta: Meta, followed: bool) -> RankClients:
         """Say where the server is, and how uploads come to it."""
-        algorithm, participation = asked.algorithm, asked.participation
+        algorithm = asked.algorithm
+        participation = asked.participation
         channel: Any = asked.channel
         gathers = any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in algorithm.messages(meta))
         whole = not self.drop_outs and participation == 1.0 and channel is None
@@ -166,10 +170,16 @@ class MPIEngine(Carrier):
                 "trusted=False."
             )
         return RankClients(
-            group, algorithm, mine, meta, rooted=gathers or not self.trusted,
+            group,
+            algorithm,
+            mine,
+            meta,
+            rooted=gathers or not self.trusted,
             summed=whole and not gathers and self.trusted and self.reduction == "allreduce",
-            drop_outs=self.drop_outs or participation != 1.0, followed=followed, channel=channel,
-        )  # fmt: skip
+            drop_outs=self.drop_outs or participation != 1.0,
+            followed=followed,
+            channel=channel,
+        )
 
     def _stream(self, group: Collectives, asked: Asked, mine: Federation | None, meta: Meta) -> StreamClients:
         if asked.participation != 1.0:
@@ -212,13 +222,15 @@ class MPIEngine(Carrier):
                 f"The job has {workers} ranks{extra} but only {len(names)} owners: a rank would have nothing to do. "
                 f"Use at most {len(names) + first} ranks, or split the data into more parts."
             )
-        place, bounds = group.rank - first, even_bounds(len(names), workers)
+        place = group.rank - first
+        bounds = even_bounds(len(names), workers)
         return names[bounds[place] : bounds[place + 1]] if place >= 0 else ()
 
 
 def _together(group: Collectives, work: Callable[[], Any]) -> Any:
     """Do this rank's part; when it fails on any rank, raise the first such error on all of them."""
-    value, failed = None, None
+    value = None
+    failed = None
     try:
         value = work()
     except Exception as error:

@@ -35,7 +35,8 @@ class Whole:
     """
 
     def __init__(self, uploads: Mapping[type, Spec]) -> None:
-        self.kinds, self.uploads = list(uploads), uploads
+        self.kinds = list(uploads)
+        self.uploads = uploads
 
     def _optional(self, kind: type) -> list[str]:
         return [path for path in self.uploads[kind] if "." not in path and visibility(kind, path) == "telemetry"]
@@ -43,7 +44,8 @@ class Whole:
     def filled(self, up: Tree) -> Tree:
         """Put zeros where an upload has nothing."""
         kind: Any = kind_of(up)
-        spec, absent = self.uploads[kind], [path for path in self._optional(kind) if getattr(up, path) is None]
+        spec = self.uploads[kind]
+        absent = [path for path in self._optional(kind) if getattr(up, path) is None]
         return replace(up, **{path: np.zeros(spec[path].shape, spec[path].dtype) for path in absent}) if absent else up
 
     def code(self, up: Tree) -> int:
@@ -80,7 +82,9 @@ class OwnClients(ThreadPool):
 
     def __init__(self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta) -> None:
         super().__init__(algorithm, mine, meta, 1)
-        self.group, self.expected, self.speaks = group, algorithm.messages(meta), group.rank == 0
+        self.group = group
+        self.expected = algorithm.messages(meta)
+        self.speaks = group.rank == 0
         self.uploads = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
 
     def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
@@ -133,12 +137,18 @@ class RankClients(OwnClients):
         channel: Channel | None = None,
     ) -> None:
         super().__init__(group, algorithm, mine, meta)
-        self.rooted, self.summed, self.drop_outs, self.followed = rooted, summed, drop_outs, followed
-        self.holds_server, self.apart = not rooted or group.rank == 0, channel is not None
-        self.channel, self.now = channel, 0
+        self.rooted = rooted
+        self.summed = summed
+        self.drop_outs = drop_outs
+        self.followed = followed
+        self.holds_server = not rooted or group.rank == 0
+        self.apart = channel is not None
+        self.channel = channel
+        self.now = 0
         self.grouped = sums_by_group(algorithm, meta)
         self.served = self.names if self.grouped else None
-        self._teams, self._sizes = dict[tuple[str, ...], Collectives](), dict[type, tuple[int, int]]()
+        self._teams = dict[tuple[str, ...], Collectives]()
+        self._sizes = dict[type, tuple[int, int]]()
         bounds = even_bounds(meta.n_clients, group.size)
         self.dealt = [meta.clients[first:last] for first, last in pairwise(bounds)]
 
@@ -226,7 +236,8 @@ class RankClients(OwnClients):
         """
         for name, up in ups.items():
             receiver.add(name, up)
-        whole, like = Whole(self.uploads), next(iter(ups.values()))
+        whole = Whole(self.uploads)
+        like = next(iter(ups.values()))
         total = whole.filled(receiver.combined if receiver.present else tree_map(np.zeros_like, like))
         flags = {**dict.fromkeys(receiver.rejected, REJECTED), **{n: whole.code(ups[n]) for n in receiver.present}}
         buffers = pack_kinds(total)
@@ -236,7 +247,8 @@ class RankClients(OwnClients):
         found[first], told = np.split(found[first], [-len(names)])
         forms = {n: int(flag) for n, flag in zip(names, told, strict=True)}
         rejected = {n: receiver.rejected.get(n, "") for n, flag in forms.items() if flag == REJECTED}
-        codes, size = {n: flag for n, flag in forms.items() if flag > REJECTED}, nbytes(total)
+        codes = {n: flag for n, flag in forms.items() if flag > REJECTED}
+        size = nbytes(total)
         present = {n: whole.nbytes(flag, size) for n, flag in codes.items()}
         receiver.replace_by(whole.cut(unpack_kinds(found, total), codes), present, rejected)
 

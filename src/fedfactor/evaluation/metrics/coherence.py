@@ -114,7 +114,8 @@ def drift(V: Any, W: Any) -> float:
         raise ValueError(f"Drift compares components of one shape, but these are {V.shape} and {W.shape}.")
     # min ‖V − PW‖² is max ⟨V, PW⟩: the norms do not depend on P.
     _, order = linear_sum_assignment(V @ W.T, maximize=True)
-    size, moved = float(np.linalg.norm(V)), float(np.linalg.norm(V - W[order]))
+    size = float(np.linalg.norm(V))
+    moved = float(np.linalg.norm(V - W[order]))
     return moved / size if size else (0.0 if moved == 0 else float("inf"))
 
 

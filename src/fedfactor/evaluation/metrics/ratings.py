@@ -36,7 +36,8 @@ def mae(true: Array, predicted: Array) -> float:
 
 
 def _apart(true: Array, predicted: Array) -> np.ndarray:
-    true, predicted = np.asarray(true, np.float64), np.asarray(predicted, np.float64)
+    true = np.asarray(true, np.float64)
+    predicted = np.asarray(predicted, np.float64)
     if true.shape != predicted.shape or not true.size:
         raise ValueError(f"{true.shape} ratings cannot be compared with {predicted.shape} predictions.")
     return true - predicted

@@ -51,7 +51,8 @@ def squared_residual(X: Array, U: Array, V: Array, mask: Array | str | None = No
     >>> squared_residual(np.array([[3.0, 4.0]]), np.array([[1.0]]), np.array([[3.0, 0.0]]))
     (16.0, 25.0)
     """
-    U, V = as_like(U, X), as_like(V, X)
+    U = as_like(U, X)
+    V = as_like(V, X)
     if isinstance(mask, str):
         return _stored(X, U, V)
     if mask is not None:
@@ -73,7 +74,8 @@ def _blocks(X: Array, U: Array, V: Array, mask: Array | None) -> tuple[float, fl
             block = block.toarray() if hasattr(block, "toarray") else block.to_dense()
         left = block - U[rows] @ V
         if mask is not None:
-            left, block = left * mask[rows], block * mask[rows]
+            left = left * mask[rows]
+            block = block * mask[rows]
         residual += squared_norm(left)
         total += squared_norm(block)
     return residual, total
@@ -81,7 +83,8 @@ def _blocks(X: Array, U: Array, V: Array, mask: Array | None) -> tuple[float, fl
 
 def _stored(X: Any, U: np.ndarray, V: np.ndarray) -> tuple[float, float]:
     """Sum over the stored cells of a CSR matrix only."""
-    residual, columns = 0.0, np.ascontiguousarray(V.T)
+    residual = 0.0
+    columns = np.ascontiguousarray(V.T)
     step = max(1, _CELLS // max(1, V.shape[0]))
     for start in range(0, X.nnz, step):
         cells = np.arange(start, min(start + step, X.nnz))

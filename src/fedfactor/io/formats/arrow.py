@@ -37,7 +37,8 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
     names = list(schema.names)
     refuse_duplicates(where, names)
     reading.check(str(where), names)
-    index, cells = _index(where, schema), long_names(names, reading)
+    index = _index(where, schema)
+    cells = long_names(names, reading)
     numbers: list[str] = []
     texts: list[str] = []
     widths: list[str] = []
@@ -78,7 +79,8 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
     read: dict[str, Callable[[], Sequence[str]]] = {name: _reader(name, batches, limit, reading) for name in texts}
     found = Content(X, numbers, texts=read, order=names)
     if index is not None and reading.id is None:
-        found.row_ids, found.id_name = read.pop(index)(), None if index.startswith("__index_level_") else index
+        found.row_ids = read.pop(index)()
+        found.id_name = None if index.startswith("__index_level_") else index
     return found
 
 

@@ -160,7 +160,8 @@ def _sniff(path: Path, reading: Reading) -> _Layout:
     sample = [cells for cells in csv.reader(lines, delimiter=sep, strict=True, skipinitialspace=sep == " ") if cells]
     if not sample:
         raise DataError(f"{path} holds only blank lines. A table has a header line, then one line for each row.")
-    header, rows = sample[0], sample[1:]
+    header = sample[0]
+    rows = sample[1:]
     if not rows:
         raise DataError(f"{path} has a header but no rows. Leave this owner out, or check the export.")
     decimal = reading.decimal or _decimal(rows, sep)
@@ -192,7 +193,8 @@ def _sniff(path: Path, reading: Reading) -> _Layout:
 
 def _separator(lines: list[str], usual: str) -> str:
     """Take the separator that cuts all lines alike, the usual one for the ending if it does."""
-    best, most = usual, 1
+    best = usual
+    most = 1
     for sep in (usual, *(each for each in SEPARATORS if each != usual)):
         try:
             widths = [len(cells) for cells in csv.reader(lines, delimiter=sep, strict=True) if cells]
@@ -205,7 +207,8 @@ def _separator(lines: list[str], usual: str) -> str:
         if sep == usual and widths[0] > 1 and (alike or rows[0] == widths[0]):
             return sep
         if alike and widths[0] > most:
-            best, most = sep, widths[0]
+            best = sep
+            most = widths[0]
     return best
 
 
@@ -219,11 +222,15 @@ def _decimal(rows: list[list[str]], sep: str) -> str:
 
 
 def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
-    names, width, decimal = layout.names, layout.width, layout.decimal
+    names = layout.names
+    width = layout.width
+    decimal = layout.decimal
     taken = [j for j in range(width) if j not in layout.text and j not in layout.skip]
     texts: dict[int, list[str]] = {j: [] for j in sorted(layout.text)}
     plain = len(taken) == width and decimal == "."
-    values, places, size = array("d"), array("q"), 0
+    values = array("d")
+    places = array("q")
+    size = 0
     said_words: set[int] = set()
     censored = 0
     for line, cells in _lines(path, layout, reading):
@@ -270,11 +277,13 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
 
 def _lines(path: Path, layout: _Layout, reading: Reading) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each line below the header; refuse one that is longer or shorter."""
-    previous, begun = 1 + reading.skip, False
+    previous = 1 + reading.skip
+    begun = False
     with _open(path, reading) as file:
         reader = csv.reader(_bounded(path, file), delimiter=layout.sep, strict=True, skipinitialspace=layout.sep == " ")
         for cells in reader:
-            line, previous = previous, reader.line_num + 1 + reading.skip
+            line = previous
+            previous = reader.line_num + 1 + reading.skip
             if not cells:
                 continue  # a blank line, often the last
             if not begun:

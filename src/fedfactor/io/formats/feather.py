@@ -20,7 +20,9 @@ def read(path: Path, reading: Reading) -> Content:
     try:
         with pa.memory_map(str(path)) as source:
             file = pa.ipc.open_file(source)
-            parts, rows, size = [], 0, 0
+            parts = []
+            rows = 0
+            size = 0
             for i in range(file.num_record_batches):
                 part = file.get_batch(i)
                 part.validate(full=True)  # a damaged file may point anywhere

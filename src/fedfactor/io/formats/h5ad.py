@@ -32,7 +32,9 @@ from fedfactor.io.formats.npz import checked_csr
 KEY = "fedfactor"
 """Name of what is written: ``obsm["X_fedfactor"]``, ``varm["fedfactor"]``, ``uns["fedfactor"]``."""
 
-_PATIENCE, _SPEED = 60.0, 2e6  # seconds, and bytes a second that a file may take
+# seconds, and bytes a second that a file may take
+_PATIENCE = 60.0
+_SPEED = 2e6
 
 
 def read(path: Path, reading: Reading) -> Content:
@@ -46,7 +48,8 @@ def read(path: Path, reading: Reading) -> Content:
         else:
             make = sparse.csr_array if about["layout"] == "csr" else sparse.csc_array
             X = _sound(path, lambda: make(tuple(parts), shape=tuple(about["shape"])))
-    features, rows = about["var"], about["obs"]
+    features = about["var"]
+    rows = about["obs"]
     if features is not None and rows is not None and X.shape != (len(rows), len(features)):
         raise DataError(
             f"{path} names {len(rows)} cells and {len(features)} genes, but the matrix is {X.shape[0]} × {X.shape[1]}. "
@@ -111,7 +114,8 @@ def _need(package: str, why: str) -> Any:
 
 def write(path: Path, rows: Rows) -> None:
     """Write U to ``obsm``, V to ``varm``, what made them to ``uns``; beside the data when those were an ``.h5ad``."""
-    anndata, h5py = _need("anndata", f"Writing {path}"), _need("h5py", f"Writing {path}")
+    anndata = _need("anndata", f"Writing {path}")
+    h5py = _need("h5py", f"Writing {path}")
     import pandas as pd
 
     handle, draft = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".part", dir=path.parent)

@@ -15,7 +15,9 @@ from fedfactor.io.file_content import Reading, refuse_bomb
 
 _NAMES = 256  # read at a time: text in HDF5 may refer to one place many times
 _EACH = 64  # bytes that one name takes in memory, beside its letters
-_ROOM, _TIMES = 56 << 20, 16  # bytes that may be taken, and for each byte of the file
+# bytes that may be taken, and for each byte of the file
+_ROOM = 56 << 20
+_TIMES = 16
 _BLOCK = 1 << 20  # numbers copied at a time
 
 
@@ -120,7 +122,8 @@ def _part(
     path: Path, folder: Path, node: Any, reading: Reading, first: int = 0, last: int | None = None
 ) -> dict[str, Any]:
     """Say where an array, or some of its rows, lies in the file, or copy it out block by block."""
-    dtype, whole = node.dtype, node.shape
+    dtype = node.dtype
+    whole = node.shape
     if whole is None or dtype.kind not in "biuf":
         raise DataError(f"{path}: {node.name} holds {dtype} values, but a factorisation needs real numbers.")
     last = int(whole[0]) if last is None else last
@@ -175,7 +178,8 @@ def _words(
     h5py: Any, path: Path, file: Any, where: str, reading: Reading, expected: int | None, part: str | None = None
 ) -> list[str]:
     """Read a list of names, some at a time."""
-    node, part = _at(h5py, path, file, where), part or where
+    node = _at(h5py, path, file, where)
+    part = part or where
     if node.shape is None or len(node.shape) != 1 or (expected is not None and node.shape[0] != expected):
         raise DataError(
             f"{path}: {part!r} does not name the {expected} lines of the matrix. Write it again with anndata."

@@ -95,9 +95,12 @@ def _sparse(
 ) -> sparse.csr_array:
     n, m, stored = sizes
     refuse_bomb(path, stored * 16 + n * 8, reading.max_bytes)
-    rows, columns, values = [], [], []
+    rows = []
+    columns = []
+    values = []
     for block in _numbers(path, lines, 2 + valued, stored):
-        i, j = block[:, 0] - 1, block[:, 1] - 1
+        i = block[:, 0] - 1
+        j = block[:, 1] - 1
         whole = (i == np.trunc(i)) & (j == np.trunc(j)) & (i >= 0) & (i < n) & (j >= 0) & (j < m)
         if not whole.all():
             wrong = block[np.flatnonzero(~whole)[0], :2]

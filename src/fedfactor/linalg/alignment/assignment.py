@@ -254,7 +254,8 @@ def squared_distances(V: Array, reference: Array) -> Array:
            [2.]])
     """
     xp = array_namespace(V, reference)
-    ours, theirs = xp.sum(reference * reference, axis=1), xp.sum(V * V, axis=1)
+    ours = xp.sum(reference * reference, axis=1)
+    theirs = xp.sum(V * V, axis=1)
     return xp.clip(ours[:, None] + theirs[None, :] - 2 * (reference @ V.T), 0, None)
 
 
@@ -289,7 +290,8 @@ def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations
     cost[:k, :n] = np.where(allowed, 1 - rho, 1e3)
     cost[k, n] = 0.0
     # The two places for the unaligned can take everything, so that no pair is ever forced.
-    rows, columns = np.append(np.ones(k), float(n)), np.append(np.ones(n), float(k))
+    rows = np.append(np.ones(k), float(n))
+    columns = np.append(np.ones(n), float(k))
     P = transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
     # A row that finds a partner for less than half of itself is alone: averages divide by the mass, so that crumbs of a
     # strong component would otherwise fill the places of components that nobody else has.
@@ -298,7 +300,8 @@ def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations
 
 def _mixtures(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Minimize ``½‖reference_i − P_i V‖²`` over the simplex, for every row i, by accelerated projected gradient."""
-    G, B = V @ V.T, reference @ V.T
+    G = V @ V.T
+    B = reference @ V.T
     length = 1.0 / max(float(np.linalg.norm(G, 2)), np.finfo(float).tiny)
     P = Q = np.full(B.shape, 1.0 / len(V))
     momentum = 1.0
@@ -308,7 +311,9 @@ def _mixtures(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
             momentum = 1.0
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         moved = new - P
-        P, Q, momentum = new, new + (momentum - 1) / following * moved, following
+        P = new
+        Q = new + (momentum - 1) / following * moved
+        momentum = following
         if np.abs(moved).max() <= 1e-14:
             break
     return P

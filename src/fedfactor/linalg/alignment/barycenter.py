@@ -124,14 +124,17 @@ def _fixed_point(
     that several factors have in common but the middle lacks.
     """
     V = Vs[0] if start is None else start
-    xp, partial = array_namespace(V), is_partial(alignment) and len(Vs) > 1
+    xp = array_namespace(V)
+    partial = is_partial(alignment) and len(Vs) > 1
     for _ in range(iterations):
         plans = [plan(one, V, alignment, **options) for one in Vs]
         filled = _refill(V, Vs, plans, **options) if partial else V
         if filled is not V:
-            V, plans = filled, [plan(one, filled, alignment, **options) for one in Vs]
+            V = filled
+            plans = [plan(one, filled, alignment, **options) for one in Vs]
         new = _average(V, Vs, plans, weights, hard=alignment == "lap")
-        moved, size = float(xp.sum((new - V) ** 2)), float(xp.sum(V * V))
+        moved = float(xp.sum((new - V) ** 2))
+        size = float(xp.sum(V * V))
         V = new
         if moved <= tol**2 * size:
             return V, plans
@@ -161,7 +164,8 @@ def mean_start_barycenter(
         plans = [plan(one, V, alignment, **options) for one in Vs]
         aligned = [P @ one for P, one in zip(plans, Vs, strict=True)]
         new = sum(aligned[1:], start=aligned[0]) / len(Vs)
-        moved, size = float(xp.sum((new - V) ** 2)), float(xp.sum(V * V))
+        moved = float(xp.sum((new - V) ** 2))
+        size = float(xp.sum(V * V))
         V = new
         if moved <= tol**2 * size:
             break
@@ -178,7 +182,8 @@ def progressive(Vs: Sequence[Array], alignment: Method = "lap", *, weights: Sequ
     array([[2., 0.],
            [0., 2.]])
     """
-    V, w = Vs[0], _ones(Vs[0]) * weights[0]
+    V = Vs[0]
+    w = _ones(Vs[0]) * weights[0]
     for one, weight in zip(Vs[1:], weights[1:], strict=True):
         V, w = _merge(V, w, one, _ones(one) * weight, alignment, options)
     return V

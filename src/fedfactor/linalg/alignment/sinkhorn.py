@@ -67,7 +67,8 @@ def transport(
     f = cost.min(axis=1)
     g = (cost - f[:, None]).min(axis=0)
     kernel = np.exp((f[:, None] + g[None, :] - cost) / epsilon)
-    u, v = np.ones_like(f), np.ones_like(g)
+    u = np.ones_like(f)
+    v = np.ones_like(g)
     for _ in range(iterations):
         u = rows / np.maximum(kernel @ v, _LEAST)
         mass = np.maximum(u @ kernel, _LEAST)
@@ -76,8 +77,10 @@ def transport(
         if done:
             break
         if max(u.max(), v.max()) > _LARGEST or min(u.min(), v.min()) < 1 / _LARGEST:
-            f, g = f + epsilon * np.log(u), g + epsilon * np.log(v)
+            f = f + epsilon * np.log(u)
+            g = g + epsilon * np.log(v)
             kernel = np.exp((f[:, None] + g[None, :] - cost) / epsilon)
-            u, v = np.ones_like(f), np.ones_like(g)
+            u = np.ones_like(f)
+            v = np.ones_like(g)
     P = kernel * v[None, :]
     return P * (rows / np.maximum(P.sum(axis=1), _LEAST))[:, None]

@@ -18,10 +18,16 @@ PLANS = {
     "best_attribute": ("pppppzznz", "contract"),
 }
 
-_ONE, _TWO, _FOUR, _TOP = np.uint64(1), np.uint64(2), np.uint64(4), np.uint64(56)
-_M1, _M2 = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
-_M4, _H = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
-_NONE, _ALL = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
+_FOUR = np.uint64(4)
+_TOP = np.uint64(56)
+_M1 = np.uint64(0x5555555555555555)
+_M2 = np.uint64(0x3333333333333333)
+_M4 = np.uint64(0x0F0F0F0F0F0F0F0F)
+_H = np.uint64(0x0101010101010101)
+_NONE = np.uint64(0)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 def popcount(word):

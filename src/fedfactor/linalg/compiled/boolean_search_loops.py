@@ -20,7 +20,8 @@ PLANS = {
     "swap_gains": ("ppzbppZ", "contract"),
 }
 
-_NONE, _ONE = np.uint64(0), np.uint64(1)
+_NONE = np.uint64(0)
+_ONE = np.uint64(1)
 
 
 def gain_of(ones, zeros, row, covered, penalty):
@@ -219,7 +220,8 @@ def swap_gains(ones, zeros, times, U, V, pool, out):
     The last row of `out` is for c beside all components, none of them taken away.
     """
     n, words = ones.shape
-    k, size = V.shape[0], pool.shape[0]
+    k = V.shape[0]
+    size = pool.shape[0]
     covered = np.zeros(words, np.uint64)
     twice = np.zeros(words, np.uint64)
     others = np.zeros(words, np.uint64)

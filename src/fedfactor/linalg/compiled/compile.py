@@ -152,7 +152,8 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
     # our own pool instead, with the GIL released.
-    signature, loop = tuple(letters[letter] for letter in plan), getattr(_room(name), name)
+    signature = tuple(letters[letter] for letter in plan)
+    loop = getattr(_room(name), name)
     built = numba.njit(nogil=True, fastmath=fastmath)(loop)
     try:
         _keep_compiled(built)

@@ -77,8 +77,11 @@ def images_of(columns, G, images):
 def add_products(rows, ldx, count, whole, like, W, cross):
     """Add ``WX`` of `count` rows, whose address is given, to `cross`, in double precision."""
     padded, lanes = W.shape
-    across, size, lda = like.shape[3], like.itemsize, cross.shape[1]
-    w, a = W.ctypes.data, cross.ctypes.data
+    across = like.shape[3]
+    size = like.itemsize
+    lda = cross.shape[1]
+    w = W.ctypes.data
+    a = cross.ctypes.data
     for c in range(0, whole - whole % ROWS, ROWS):
         for q in range(0, padded, TILE):
             place = a + (q * lda + c * across) * 8
@@ -99,17 +102,24 @@ def fold_start(R, G, left, V, last, cross, flat, W, B, ends, kept, across, steps
     K, m = R.shape
     k = left.shape[1]
     padded, lanes = W.shape
-    whole, size = m // across, R.itemsize
+    whole = m // across
+    size = R.itemsize
     packed = flat.reshape(padded // TILE, whole + 2, TILE, across)
     group = lanes // ROWS * ROWS
-    VV, small = np.zeros((k, k), R.dtype), np.zeros((k, k), R.dtype)
-    exact, new = np.zeros((padded, padded)), np.zeros((padded, padded))
+    VV = np.zeros((k, k), R.dtype)
+    small = np.zeros((k, k), R.dtype)
+    exact = np.zeros((padded, padded))
+    new = np.zeros((padded, padded))
     inverse = np.zeros((1, k), R.dtype)
-    columns, images = np.zeros((k, K), R.dtype), np.zeros((k, K), R.dtype)
+    columns = np.zeros((k, K), R.dtype)
+    images = np.zeros((k, K), R.dtype)
     AV = np.zeros((K, k), R.dtype)
     true = G.shape[0] > 0
     zero = W[0, 0] - W[0, 0]
-    before, loss, beta, bold = np.inf, np.inf, 0.5, np.zeros(1, R.dtype)
+    before = np.inf
+    loss = np.inf
+    beta = 0.5
+    bold = np.zeros(1, R.dtype)
     for step in range(steps):
         packed_again(V, packed)
         for top in range(0, k, group):
@@ -122,7 +132,8 @@ def fold_start(R, G, left, V, last, cross, flat, W, B, ends, kept, across, steps
         exact[:] = 0
         inverse_of(VV, inverse)
         for top in range(0, K, group):
-            count, rows = min(group, K - top), R.ctypes.data + top * m * size
+            count = min(group, K - top)
+            rows = R.ctypes.data + top * m * size
             dots(packed, rows, m, count, whole, ends.ctypes.data, B, kept)
             if true:
                 for j in range(count):

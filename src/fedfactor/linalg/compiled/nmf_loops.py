@@ -16,8 +16,14 @@ def gather(indptr, indices, data, D, start, stop, out):
         end = indptr[i + 1]
         whole = begin + (end - begin) // 4 * 4
         for p in range(begin, whole, 4):
-            v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
-            d0, d1, d2, d3 = D[indices[p]], D[indices[p + 1]], D[indices[p + 2]], D[indices[p + 3]]
+            v0 = data[p]
+            v1 = data[p + 1]
+            v2 = data[p + 2]
+            v3 = data[p + 3]
+            d0 = D[indices[p]]
+            d1 = D[indices[p + 1]]
+            d2 = D[indices[p + 2]]
+            d3 = D[indices[p + 3]]
             for q in range(k):
                 acc[q] = acc[q] + v0 * d0[q] + v1 * d1[q] + v2 * d2[q] + v3 * d3[q]
         for p in range(whole, end):
@@ -181,7 +187,8 @@ def fold_columns(G, AV, VV, columns, images, sweeps):
         own = VV[t, t]
         if own <= 0:
             continue
-        image, column = images[t], columns[t]
+        image = images[t]
+        column = columns[t]
         for r in range(K):
             target[r] = AV[r, t] / own + image[r]
         for q in range(k):

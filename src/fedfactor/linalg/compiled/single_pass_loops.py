@@ -25,11 +25,31 @@ PLANS = {
 }
 
 _BUILT = (
-    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile",
-    "own_coordinate", "take_seen", "gram_tile", "add_kinds", "group_gram",
-    "gather_quarter", "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
-    "scatter_quarter", "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
-)  # fmt: skip
+    "dot_tile",
+    "outer_tile",
+    "outer_column",
+    "coordinate",
+    "fitted_tile",
+    "fitted_column",
+    "turn_tile",
+    "own_coordinate",
+    "take_seen",
+    "gram_tile",
+    "add_kinds",
+    "group_gram",
+    "gather_quarter",
+    "gather_half",
+    "gather_one",
+    "gather_more",
+    "gather_two",
+    "gather_four",
+    "scatter_quarter",
+    "scatter_half",
+    "scatter_one",
+    "scatter_more",
+    "scatter_two",
+    "scatter_four",
+)
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
 turn_tile = take_seen = gram_tile = add_kinds = own_coordinate = cast("Any", None)
 gather_quarter = gather_half = gather_one = gather_more = gather_two = gather_four = group_gram = cast("Any", None)
@@ -56,7 +76,9 @@ def prepare(numba) -> None:
     room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (*plain, dots)})
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
-    ROWS, TILE, MASKED = vectors.rows_of_tile(), vectors.TILE, vectors.MASKED
+    ROWS = vectors.rows_of_tile()
+    TILE = vectors.TILE
+    MASKED = vectors.MASKED
     ACROSS = vectors.width(4)
 
 
@@ -64,7 +86,9 @@ def sweep_group(W, B, G, inverse, k, sweeps, tol):
     """Sweep over the coordinates of a group of rows; with a tolerance, rows that have settled rest."""
     lanes = W.shape[1]
     size = W.itemsize
-    w, b, g = W.ctypes.data, B.ctypes.data, G.ctypes.data
+    w = W.ctypes.data
+    b = B.ctypes.data
+    g = G.ctypes.data
     if tol <= 0:
         for _ in range(sweeps):
             for t in range(k):
@@ -111,7 +135,9 @@ def add_gram(W, H):
 
 def exchange(source, row, column, rows, columns, out, to_row, to_column):
     """Write rows and columns of `source`, from these on, to `out`, exchanged, by tiles; the last ones overlap."""
-    size, lds, ldo = out.itemsize, source.shape[1], out.shape[1]
+    size = out.itemsize
+    lds = source.shape[1]
+    ldo = out.shape[1]
     step = ACROSS * 4 // size
     if rows < step or columns < step:
         for start in range(0, rows, 32):
@@ -140,9 +166,12 @@ def load_group(U, top, count, W):
 def dots(V, rows, ldx, count, whole, ends, B, kept):
     """Fill B with the products of `count` rows with V, in stretches of columns for which V stays in cache."""
     padded, lanes = B.shape
-    across, size = V.shape[3], V.itemsize
+    across = V.shape[3]
+    size = V.itemsize
     tile = V.shape[1] * TILE * across * size
-    v, b, place = V.ctypes.data, B.ctypes.data, kept.ctypes.data
+    v = V.ctypes.data
+    b = B.ctypes.data
+    place = kept.ctypes.data
     stretch = max(16, 65536 // (padded * across * size))
     for start in range(0, max(whole, 1), stretch):
         stop = min(start + stretch, whole)
@@ -154,9 +183,22 @@ def dots(V, rows, ldx, count, whole, ends, B, kept):
                 soon = rows + min(i + ROWS + q % ROWS, count - 1) * ldx * size
                 later_on = rows + min(i + ROWS + (q + padded // TILE) % ROWS, count - 1) * ldx * size
                 dot_tile(
-                    V, rows, ldx, i, count - 1, whole, ends, v + q * tile, b + q * TILE * lanes * size, lanes,
-                    start, stop, here, soon, later_on,
-                )  # fmt: skip
+                    V,
+                    rows,
+                    ldx,
+                    i,
+                    count - 1,
+                    whole,
+                    ends,
+                    v + q * tile,
+                    b + q * TILE * lanes * size,
+                    lanes,
+                    start,
+                    stop,
+                    here,
+                    soon,
+                    later_on,
+                )
         if stop == whole:
             break
 
@@ -173,14 +215,17 @@ def dense_rows(
     stays as it is; with ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a
     `group` are worked on together, and meanwhile the next ones are fetched.
     """
-    m, k = X.shape[1], U.shape[1]
+    m = X.shape[1]
+    k = U.shape[1]
     padded, lanes = W.shape
     across = ends.shape[1] // 2
     whole = V.shape[1] - 2
     rest = m - head - whole * across
     size = X.itemsize
     ldx = X.strides[0] // size
-    w, a, e = W.ctypes.data, part.ctypes.data, ends.ctypes.data
+    w = W.ctypes.data
+    a = part.ctypes.data
+    e = ends.ctypes.data
     lda = part.shape[1]
     zero = l1 - l1
     pending = 0
@@ -206,7 +251,8 @@ def dense_rows(
                     W[t, j] = zero
         if sums:
             for q in range(0, padded, TILE):
-                u, line = w + q * lanes * size, a + q * lda * size
+                u = w + q * lanes * size
+                line = a + q * lda * size
                 outer_column(V, part, e, 2 * across, count, u, lanes, line, lda)
                 outer_column(
                     V, part, e + across * size, 2 * across, count, u, lanes, line + (whole + 1) * across * size, lda
@@ -227,7 +273,8 @@ def dense_rows(
             pending += count
             if pending > LONG or top + count == stop:
                 flush(part, A, more)
-                pending, more = 0, 1
+                pending = 0
+                more = 1
 
 
 def own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes, cells, own, sizes):
@@ -238,10 +285,17 @@ def own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes,
     column is summed once for those of them that count it. Rows with few missing cells count those, and take them off
     the products over all cells, G.
     """
-    many, ldv, size, many_kinds = G.shape[1], Vt.shape[1], Vt.itemsize, 1 << together
-    v, at, first = Vt.ctypes.data, cells.ctypes.data, kinds.ctypes.data
-    base, sign = np.zeros(together, Vt.dtype), np.ones(together, Vt.dtype)
-    begin, held = np.zeros(many_kinds, np.int64), np.zeros(many_kinds, np.int64)
+    many = G.shape[1]
+    ldv = Vt.shape[1]
+    size = Vt.itemsize
+    many_kinds = 1 << together
+    v = Vt.ctypes.data
+    at = cells.ctypes.data
+    first = kinds.ctypes.data
+    base = np.zeros(together, Vt.dtype)
+    sign = np.ones(together, Vt.dtype)
+    begin = np.zeros(many_kinds, np.int64)
+    held = np.zeros(many_kinds, np.int64)
     ends = np.zeros((4, many_kinds), np.uint32)
     for j in range(0, count, together):
         list_kinds(seen, j, m, together, codes, cells, begin, held, ends)
@@ -253,18 +307,29 @@ def own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes,
             sizes[j + b] = known
             off = 1 if 2 * known > m else 0
             away |= off << b
-            base[b], sign[b] = off, 1 - 2 * off
+            base[b] = off
+            sign[b] = 1 - 2 * off
         for kind in range(many_kinds):
             if kind == away:  # none of these rows counts these cells
                 continue
-            here, listed = first + (kind ^ away) * many * size, at + begin[kind] * 4
+            here = first + (kind ^ away) * many * size
+            listed = at + begin[kind] * 4
             for tile in range(tiles.shape[0]):
                 gram_tile(Vt, tiles[tile, 0], listed, held[kind], v, ldv, tiles[tile, 1], tiles[tile, 2], here)
         add_kinds(
-            Vt, together, first, many, G.ctypes.data, base.ctypes.data, sign.ctypes.data,
-            one.ctypes.data + j * many * size, many // across,
-        )  # fmt: skip
-    o, source, lanes = own.ctypes.data, one.ctypes.data, own.shape[1]
+            Vt,
+            together,
+            first,
+            many,
+            G.ctypes.data,
+            base.ctypes.data,
+            sign.ctypes.data,
+            one.ctypes.data + j * many * size,
+            many // across,
+        )
+    o = own.ctypes.data
+    source = one.ctypes.data
+    lanes = own.shape[1]
     for j in range(0, count, across):
         for place in range(0, many, across):
             turn_tile(Vt, source + (j * many + place) * size, many, o + (place * lanes + j) * size, lanes)
@@ -285,8 +350,10 @@ def list_kinds(seen, j, m, together, codes, cells, begin, held, ends):
         for part in range(4):
             ends[part, kind] = 0
     quarter = m // 4
-    first, second = codes[0, :quarter], codes[0, quarter : 2 * quarter]
-    third, fourth = codes[0, 2 * quarter : 3 * quarter], codes[0, 3 * quarter :]
+    first = codes[0, :quarter]
+    second = codes[0, quarter : 2 * quarter]
+    third = codes[0, 2 * quarter : 3 * quarter]
+    fourth = codes[0, 3 * quarter :]
     for c in range(quarter):
         ends[0, first[c]] += 1
         ends[1, second[c]] += 1
@@ -323,13 +390,21 @@ def sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G):
     """
     lanes = W.shape[1]
     zero = W[0, 0] - W[0, 0]
-    weight, live = np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
-    mean, bound = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype)
-    moved, first, squares = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes)
-    b, w, o, p = B.ctypes.data, W.ctypes.data, own.ctypes.data, places.ctypes.data
+    weight = np.zeros(lanes, W.dtype)
+    live = np.ones(lanes, W.dtype)
+    mean = np.zeros(lanes, W.dtype)
+    bound = np.zeros(lanes, W.dtype)
+    moved = np.zeros(lanes)
+    first = np.zeros(lanes)
+    squares = np.zeros(lanes)
+    b = B.ctypes.data
+    w = W.ctypes.data
+    o = own.ctypes.data
+    p = places.ctypes.data
     tracked, gone = (live.ctypes.data, moved.ctypes.data) if tol > 0 else (0, 0)
     inverse = np.zeros((k, lanes), W.dtype)
-    r, size = inverse.ctypes.data, W.itemsize
+    r = inverse.ctypes.data
+    size = W.itemsize
     least = 64 * np.finfo(G.dtype).eps
     for j in range(count):
         known = max(sizes[j], 1)
@@ -379,9 +454,44 @@ def sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G):
 
 
 def masked_rows(
-    X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, together, N, D, H, Y, seen, W,
-    B, Wt, F, own, one, kinds, ends, codes, cells, tiles, places, told, kept,
-):  # fmt: skip
+    X,
+    M,
+    V,
+    packed,
+    Vt,
+    G,
+    U,
+    out,
+    start,
+    stop,
+    sweeps,
+    l1,
+    tol,
+    l2,
+    ridge,
+    fit,
+    sums,
+    together,
+    N,
+    D,
+    H,
+    Y,
+    seen,
+    W,
+    B,
+    Wt,
+    F,
+    own,
+    one,
+    kinds,
+    ends,
+    codes,
+    cells,
+    tiles,
+    places,
+    told,
+    kept,
+):
     """Do for rows with missing cells what :func:`dense_rows` does.
 
     A byte of M is one where a cell was observed. N and D, in double precision, are the sums over rows of U times the
@@ -390,14 +500,26 @@ def masked_rows(
     and `seen` first, aligned, with zeros where nothing was observed. The squared error of the observed cells, and what
     the rows pay as a ridge, are added to `told`.
     """
-    m, k = X.shape[1], U.shape[1]
+    m = X.shape[1]
+    k = U.shape[1]
     padded, lanes = W.shape
     across = ends.shape[1] // 2
     whole = packed.shape[1] - 2
     size = X.itemsize
-    v, w, y, e = V.ctypes.data, W.ctypes.data, Y.ctypes.data, ends.ctypes.data
-    f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
-    ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
+    v = V.ctypes.data
+    w = W.ctypes.data
+    y = Y.ctypes.data
+    e = ends.ctypes.data
+    f = F.ctypes.data
+    wt = Wt.ctypes.data
+    s = seen.ctypes.data
+    n = N.ctypes.data
+    d = D.ctypes.data
+    ldy = Y.shape[1]
+    lds = seen.shape[1]
+    lda = N.shape[1]
+    ldv = V.shape[1]
+    ldf = F.shape[1]
     squares = np.zeros(TILE * across, X.dtype)
     sq = squares.ctypes.data
     whole_cells = m // across * across
@@ -407,16 +529,15 @@ def masked_rows(
         count = min(MASKED, stop - top)
         for j in range(count):
             at = (top + j) * m
-            take_seen(
-                X, X.ctypes.data + at * size, M.ctypes.data + at, m // across, y + j * ldy * size, s + j * lds
-            )  # fmt: skip
+            take_seen(X, X.ctypes.data + at * size, M.ctypes.data + at, m // across, y + j * ldy * size, s + j * lds)
             for c in range(whole_cells, m):
                 here = M[top + j, c]
                 seen[j, c] = 1 if here != 0 else 0
                 Y[j, c] = X[top + j, c] if here != 0 else zero
         for j in range(count, MASKED):
             for c in range(m):
-                seen[j, c], Y[j, c] = 0, zero
+                seen[j, c] = 0
+                Y[j, c] = zero
         load_group(U, top, count, W)
         if fit:
             dots(packed, y, ldy, count, whole, e, B, kept)
@@ -437,14 +558,17 @@ def masked_rows(
                 many = ROWS if c + ROWS <= whole else 1
                 left = c * across
                 for i in range(0, count, TILE):
-                    u, marks, here = wt + i * k * size, s + i * lds + left, f + i * ldf * size
+                    u = wt + i * k * size
+                    marks = s + i * lds + left
+                    here = f + i * ldf * size
                     x = y + (i * ldy + left) * size
                     if many == ROWS:
                         fitted_tile(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf, x, ldy, sq)
                     else:
                         fitted_column(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf, x, ldy, sq)
                 for q in range(0, padded, TILE):
-                    u, place = w + q * lanes * size, (q * lda + left) * 8
+                    u = w + q * lanes * size
+                    place = (q * lda + left) * 8
                     if many == ROWS:
                         outer_tile(V, N, y + left * size, ldy, count, u, lanes, n + place, lda, y)
                         outer_tile(V, D, f, ldf, count, u, lanes, d + place, lda, y)
@@ -514,7 +638,8 @@ def gather(number, kind, i, x, begin, end, d, registers, e, rest, row, across):
     `number` and `kind` are of the types of cells and indices; `i`, `x`, `d`, `e` and `row` are where indices, cells, D,
     E and the row lie: this is called for every row, and to hand over an array takes as long as a dozen cells.
     """
-    ldd, size = registers * across, 4 * ACROSS
+    ldd = registers * across
+    size = 4 * ACROSS
     at = 0
     while at < registers:
         left = registers - at
@@ -539,10 +664,13 @@ def gather(number, kind, i, x, begin, end, d, registers, e, rest, row, across):
 
 def scatter(number, kind, i, x, begin, end, row, d, registers, e, rest, across):
     """Add stored cells ``begin:end`` times `row` to rows of D, and of E, which share out its numbers as above."""
-    ldd, size = registers * across, 4 * ACROSS
+    ldd = registers * across
+    size = 4 * ACROSS
     at = 0
     while at < registers:
-        left, u, to = registers - at, row + at * size, d + at * size
+        left = registers - at
+        u = row + at * size
+        to = d + at * size
         if left >= 4:
             scatter_four(number, kind, i, x, begin, end, u, to, ldd, e)
             at += 4
@@ -591,7 +719,8 @@ def flush_often(indices, begin, end, held, part, first, second, A):
 
 def add_copies(A, copies, left, out, first, last):
     """Add up copies of A, which lie below each other, in order; write rows ``first:last``, from column `left` on."""
-    rows, m = A.shape[0] // copies, out.shape[1]
+    rows = A.shape[0] // copies
+    m = out.shape[1]
     total = np.zeros(m)
     for t in range(first, last):
         total[:] = A[t, left : left + m]
@@ -603,9 +732,34 @@ def add_copies(A, copies, left, out, first, last):
 
 
 def sparse_rows(
-    indptr, indices, data, D, E, G, inverse, U, out, P, Q, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B,
-    part, S, T, held,
-):  # fmt: skip
+    indptr,
+    indices,
+    data,
+    D,
+    E,
+    G,
+    inverse,
+    U,
+    out,
+    P,
+    Q,
+    start,
+    stop,
+    sweeps,
+    l1,
+    tol,
+    fit,
+    sums,
+    across,
+    A,
+    H,
+    W,
+    B,
+    part,
+    S,
+    T,
+    held,
+):
     """Do for stored cells what :func:`dense_rows` does; D and E are Vᵀ, see :func:`gather`, and A is transposed.
 
     A register holds `across` numbers. Sums are taken in `part`, which S and T share out as D and E do (zero before, and
@@ -620,10 +774,19 @@ def sparse_rows(
     pending = 0
     found = np.zeros((lanes, (wide + across - 1) // across * across), W.dtype)
     line = np.zeros(found.shape[1], W.dtype)
-    i, x, d, e = indices.ctypes.data, data.ctypes.data, D.ctypes.data, E.ctypes.data
-    f, r, s, z = found.ctypes.data, line.ctypes.data, S.ctypes.data, T.ctypes.data
-    step, number, kind = found.shape[1] * W.itemsize, W.dtype.type(0), indices.dtype.type(0)
-    registers, rest = D.shape[1] // across, E.shape[1]
+    i = indices.ctypes.data
+    x = data.ctypes.data
+    d = D.ctypes.data
+    e = E.ctypes.data
+    f = found.ctypes.data
+    r = line.ctypes.data
+    s = S.ctypes.data
+    z = T.ctypes.data
+    step = found.shape[1] * W.itemsize
+    number = W.dtype.type(0)
+    kind = indices.dtype.type(0)
+    registers = D.shape[1] // across
+    rest = E.shape[1]
     for t in range(k, wide):
         for j in range(lanes):
             W[t, j] = zero
@@ -632,7 +795,9 @@ def sparse_rows(
         load_group(U, top, count, W)
         if fit:
             for j in range(count):
-                begin, end, row = indptr[top + j], indptr[top + j + 1], f + j * step
+                begin = indptr[top + j]
+                end = indptr[top + j + 1]
+                row = f + j * step
                 gather(number, kind, i, x, begin, end, d, registers, e, rest, row, across)
             found[count:] = zero
             exchange(found, 0, 0, lanes, k, B, 0, 0)
@@ -654,7 +819,8 @@ def sparse_rows(
             for j in range(count):
                 for t in range(k):
                     line[t] = W[t, j]
-                begin, end = indptr[top + j], indptr[top + j + 1]
+                begin = indptr[top + j]
+                end = indptr[top + j + 1]
                 scatter(number, kind, i, x, begin, end, r, s, registers, z, rest, across)
             if held.size > 0:
                 flush_often(indices, indptr[top], indptr[top + count], held, part, D.shape[1], E.shape[1], A)
@@ -671,16 +837,26 @@ def sparse_sums(indptr, indices, data, P, Q, start, stop, across, A):
 
     Many cells of a column are summed in stretches, and those in double precision.
     """
-    k, lanes = A.shape[0], 8 * across
+    k = A.shape[0]
+    lanes = 8 * across
     found = np.zeros((lanes, P.shape[1] + across), P.dtype)
     total = np.zeros(k)
-    i, x, p, q, f = indices.ctypes.data, data.ctypes.data, P.ctypes.data, Q.ctypes.data, found.ctypes.data
-    registers, rest, step = P.shape[1] // across, Q.shape[1], found.shape[1] * P.itemsize
-    number, kind = P.dtype.type(0), indices.dtype.type(0)
+    i = indices.ctypes.data
+    x = data.ctypes.data
+    p = P.ctypes.data
+    q = Q.ctypes.data
+    f = found.ctypes.data
+    registers = P.shape[1] // across
+    rest = Q.shape[1]
+    step = found.shape[1] * P.itemsize
+    number = P.dtype.type(0)
+    kind = indices.dtype.type(0)
     for top in range(start, stop, lanes):
         count = min(lanes, stop - top)
         for j in range(count):
-            begin, end, row = indptr[top + j], indptr[top + j + 1], f + j * step
+            begin = indptr[top + j]
+            end = indptr[top + j + 1]
+            row = f + j * step
             if end - begin <= STRETCH:
                 gather(number, kind, i, x, begin, end, p, registers, q, rest, row, across)
                 continue

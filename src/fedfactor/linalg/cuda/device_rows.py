@@ -54,7 +54,9 @@ class Streamed:
     library = "torch"
 
     def __init__(self, rows: Any, device: Any, block: int = _BLOCK) -> None:
-        self.rows, self.device, self.shape = rows, device, tuple(rows.shape)
+        self.rows = rows
+        self.device = device
+        self.shape = tuple(rows.shape)
         self.dtype = import_module("torch").float32
         self.is_cuda = device.type == "cuda"
         cells = _cells(rows) / max(1, rows.shape[0])
@@ -233,7 +235,8 @@ def _moved(shard: Shard, target: Any, real: Any, owner: str) -> Shard:
     held: Any = shard.holdout
     if held is not None and not is_sparse(held):
         held = torch.as_tensor(_plain(held), device=target)
-    rows, lost = shard.X, 0.0
+    rows = shard.X
+    lost = 0.0
     if is_sparse(rows) or "sparse" in str(getattr(rows, "layout", "")):
         return replace(shard, X=_tensor(rows, target, real), mask=mask, holdout=held)
     X = torch.empty(tuple(rows.shape), dtype=real, device=target)

@@ -15,7 +15,8 @@ __all__ = ["fits", "improve_rows", "sum_rows"]
 
 Array = Any
 
-_LARGEST_RANK, _LARGEST_RANK_STORED = 64, 256
+_LARGEST_RANK = 64
+_LARGEST_RANK_STORED = 256
 """Components for which the sums of a tile of dense rows, or of one sparse row, fit into registers."""
 
 
@@ -90,24 +91,59 @@ def improve_rows(
     assert run is not None
     n, m = X.shape
     k = V.shape[0]
-    U, V = U.contiguous(), V.contiguous()
+    U = U.contiguous()
+    V = V.contiguous()
     out = torch.empty_like(U)
     l1, l2 = (float(weight) for weight in penalties)
     KP = padded(k)
     if str(X.layout) == "torch.sparse_csr":
         assert mass is not None
         run.stored_rows_kernel[(n,)](
-            X.crow_indices(), X.col_indices(), X.values(), U, V.T.contiguous(), mass.contiguous(), out, k, sweeps,
-            l1, l2, FURTHER=further, KP=KP, BLOCK=max(16, 1024 // KP), num_warps=1,
-        )  # fmt: skip
+            X.crow_indices(),
+            X.col_indices(),
+            X.values(),
+            U,
+            V.T.contiguous(),
+            mass.contiguous(),
+            out,
+            k,
+            sweeps,
+            l1,
+            l2,
+            FURTHER=further,
+            KP=KP,
+            BLOCK=max(16, 1024 // KP),
+            num_warps=1,
+        )
         return out
     BN, BM, warps, stages = run.rows_tile(KP)
     costs = U if mass is None else mass.contiguous()  # other orders sum their costs themselves
     run.rows_kernel[(-(-n // BN),)](
-        X, _as_bytes(mask, X), U, V, costs, out, n, m, *X.stride(), 0 if costs.shape[0] == 1 else k, k, sweeps, l1, l2,
-        float(floor), ORDER=_constant(order), POWER=power, FURTHER=further, MASKED=mask is not None,
-        KP=KP, BN=BN, BM=BM, num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+        X,
+        _as_bytes(mask, X),
+        U,
+        V,
+        costs,
+        out,
+        n,
+        m,
+        *X.stride(),
+        0 if costs.shape[0] == 1 else k,
+        k,
+        sweeps,
+        l1,
+        l2,
+        float(floor),
+        ORDER=_constant(order),
+        POWER=power,
+        FURTHER=further,
+        MASKED=mask is not None,
+        KP=KP,
+        BN=BN,
+        BM=BM,
+        num_warps=warps,
+        num_stages=stages,
+    )
     return out
 
 
@@ -125,7 +161,8 @@ def sum_rows(
     run = _kernels()
     assert run is not None
     (n, m), k = X.shape, V.shape[0]
-    U, V = U.contiguous(), V.contiguous()
+    U = U.contiguous()
+    V = V.contiguous()
     KP = padded(k)
     if str(X.layout) == "torch.sparse_csr":
         turned = torch.empty((m, k), dtype=torch.float32, device=X.device)
@@ -143,9 +180,27 @@ def sum_rows(
     D = torch.empty_like(N) if both else N
     losses = torch.empty((parts, m), dtype=torch.float64, device=X.device)
     run.sums_kernel[(columns, parts)](
-        X, _as_bytes(mask, X), U, V, N, D, losses, n, m, *X.stride(), k, stretch, float(floor),
-        ORDER=_constant(order), MASKED=mask is not None, KP=KP, BN=BN, BM=BM, num_warps=warps, num_stages=stages,
-    )  # fmt: skip
+        X,
+        _as_bytes(mask, X),
+        U,
+        V,
+        N,
+        D,
+        losses,
+        n,
+        m,
+        *X.stride(),
+        k,
+        stretch,
+        float(floor),
+        ORDER=_constant(order),
+        MASKED=mask is not None,
+        KP=KP,
+        BN=BN,
+        BM=BM,
+        num_warps=warps,
+        num_stages=stages,
+    )
     total = N.sum(0, dtype=torch.float64).to(torch.float32)
     return total, D.sum(0, dtype=torch.float64).to(torch.float32) if both else None, float(losses.sum())
 

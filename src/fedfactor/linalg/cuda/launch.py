@@ -101,9 +101,23 @@ def cross(X: Any, V: Array) -> Array:
         BN, BM, warps, stages = run.cross_tile(KP, half)
         table, aligned = _table(_places(Xs), one.stride(0), one.element_size(), one.device, BN)
         run.cross_kernel[(table.shape[0],)](
-            one, V[a:b], out[a:b], table, n, m, *one.stride(), b - a,
-            KP=KP, BN=BN, BM=BM, HALF=half, ALIGNED=aligned, LEVEL=16, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
+            one,
+            V[a:b],
+            out[a:b],
+            table,
+            n,
+            m,
+            *one.stride(),
+            b - a,
+            KP=KP,
+            BN=BN,
+            BM=BM,
+            HALF=half,
+            ALIGNED=aligned,
+            LEVEL=16,
+            num_warps=warps,
+            num_stages=stages,
+        )
     return out
 
 
@@ -126,7 +140,8 @@ def sums_each(Ut: Array, Xs: Sequence[Array]) -> Array:
     run = _kernels()
     assert run is not None
     X, (k, n) = Xs[0], Ut.shape
-    m, half = X.shape[1], str(X.dtype) in _HALVES
+    m = X.shape[1]
+    half = str(X.dtype) in _HALVES
     most = max(each.shape[0] for each in Xs)
     found = []
     for a, b in _pieces(k, run.MOST):
@@ -137,10 +152,24 @@ def sums_each(Ut: Array, Xs: Sequence[Array]) -> Array:
         table, aligned = _table(_places(Xs), X.stride(0), X.element_size(), X.device, BN, parts)
         out = torch.empty((len(Xs), parts, b - a, m), dtype=torch.float32, device=X.device)
         run.sums_kernel[(columns, len(Xs) * parts)](
-            X, Ut[a:b], out, table, n, m, *X.stride(), b - a,
-            KP=KP, BN=BN, BM=BM, HALF=half, COLUMNS=by_columns, ALIGNED=aligned, LEVEL=16,
-            num_warps=warps, num_stages=stages,
-        )  # fmt: skip
+            X,
+            Ut[a:b],
+            out,
+            table,
+            n,
+            m,
+            *X.stride(),
+            b - a,
+            KP=KP,
+            BN=BN,
+            BM=BM,
+            HALF=half,
+            COLUMNS=by_columns,
+            ALIGNED=aligned,
+            LEVEL=16,
+            num_warps=warps,
+            num_stages=stages,
+        )
         found.append(out.sum(1, dtype=torch.float64))
     return found[0] if len(found) == 1 else torch.cat(found, 1)
 
@@ -217,9 +246,20 @@ def sweep(Wt: Array, G: Array, Bt: Array, *, sweeps: int, l1: float = 0.0, tol: 
     BLOCK, warps = (128, 4) if KP == 64 and n > 50_000 else (32, 1)
     kernel = run.sweep_few_kernel if KP <= 32 else run.sweep_kernel if KP <= 64 else run.sweep_many_kernel
     kernel[(-(-n // BLOCK),)](
-        Wt, Bt, G, out, n, sweeps, float(l1), float(tol) ** 2,
-        K=k, KP=KP, BLOCK=BLOCK, TRACK=tol > 0, num_warps=warps,
-    )  # fmt: skip
+        Wt,
+        Bt,
+        G,
+        out,
+        n,
+        sweeps,
+        float(l1),
+        float(tol) ** 2,
+        K=k,
+        KP=KP,
+        BLOCK=BLOCK,
+        TRACK=tol > 0,
+        num_warps=warps,
+    )
     return out
 
 
@@ -229,7 +269,8 @@ def _gather(starts: Array, places: Array, data: Array, D: Array) -> Array:
 
     run = _kernels()
     assert run is not None
-    n, k = starts.shape[0] - 1, D.shape[1]
+    n = starts.shape[0] - 1
+    k = D.shape[1]
     out = torch.empty((k, n), dtype=torch.float32, device=D.device)
     KP = max(2, 1 << (k - 1).bit_length())
     run.gather_kernel[(n,)](starts, places, data, D, out, n, k, KP=KP, BLOCK=max(16, 1024 // KP), num_warps=1)

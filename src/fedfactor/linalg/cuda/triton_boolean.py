@@ -100,15 +100,29 @@ def improve(ones, zeros, V, on, live, penalty, sweeps, words, K: tl.constexpr, W
 
 @triton.jit(do_not_specialize=["n", "words", "penalty"])
 def choose_kernel(
-    ones_at, zeros_at, V, hint, out, cost, n, words, penalty, sweeps,
-    K: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr, HINT: tl.constexpr, THOROUGH: tl.constexpr,
-):  # fmt: skip
+    ones_at,
+    zeros_at,
+    V,
+    hint,
+    out,
+    cost,
+    n,
+    words,
+    penalty,
+    sweeps,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    BLOCK: tl.constexpr,
+    HINT: tl.constexpr,
+    THOROUGH: tl.constexpr,
+):
     """Choose components row by row, and write each row's cost without and with the hint."""
     rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     place = tl.arange(0, W)
     at = rows[:, None] * words + place[None, :]
     inside = (rows < n)[:, None] & (place < words)[None, :]
-    ones, zeros = tl.load(ones_at + at, inside, 0), tl.load(zeros_at + at, inside, 0)
+    ones = tl.load(ones_at + at, inside, 0)
+    zeros = tl.load(zeros_at + at, inside, 0)
     live = rows < n
     on = tl.zeros([BLOCK], tl.int64)
     covered = tl.zeros([BLOCK, W], tl.int64)
@@ -125,29 +139,42 @@ def choose_kernel(
                 trial, anew = improve(ones, zeros, V, trial, tries, penalty, sweeps, words, K, W)
                 found = cost_of(ones, zeros, anew, penalty)
                 better = tries & (found < best)
-                on, best = tl.where(better, trial, on), tl.where(better, found, best)
+                on = tl.where(better, trial, on)
+                best = tl.where(better, found, best)
     tl.store(cost + rows * 2, best, live)
     if HINT:
         trial = tl.load(hint + rows, live, 0)
         trial, anew = improve(ones, zeros, V, trial, live, penalty, sweeps, words, K, W)
         found = cost_of(ones, zeros, anew, penalty)
-        on, best = tl.where(found <= best, trial, on), tl.minimum(best, found)
+        on = tl.where(found <= best, trial, on)
+        best = tl.minimum(best, found)
     tl.store(cost + rows * 2 + 1, best, live)
     tl.store(out + rows, on, live)
 
 
 @triton.jit(do_not_specialize=["n", "size", "words", "penalty"])
 def cover_gains_kernel(
-    ones_at, zeros_at, covered_at, candidates, out, n, size, words, penalty,
-    W: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
-):  # fmt: skip
+    ones_at,
+    zeros_at,
+    covered_at,
+    candidates,
+    out,
+    n,
+    size,
+    words,
+    penalty,
+    W: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
     """Add up, for some candidates, the gains of the rows that would take them."""
     rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     place = tl.arange(0, W)
     at = rows[:, None] * words + place[None, :]
     inside = (rows < n)[:, None] & (place < words)[None, :]
     free = ~tl.load(covered_at + at, inside, 0)
-    ones, zeros = tl.load(ones_at + at, inside, 0) & free, tl.load(zeros_at + at, inside, 0) & free
+    ones = tl.load(ones_at + at, inside, 0) & free
+    zeros = tl.load(zeros_at + at, inside, 0) & free
     for c in range(tl.program_id(1) * EACH, tl.minimum(size, (tl.program_id(1) + 1) * EACH)):
         row = component(candidates, c, words, W)
         gain = tl.sum(libdevice.popc(row & ones) - penalty * libdevice.popc(row & zeros), 1)
@@ -156,15 +183,27 @@ def cover_gains_kernel(
 
 @triton.jit(do_not_specialize=["n", "size", "words"])
 def swap_gains_kernel(
-    ones_at, zeros_at, U, V, pool, out, n, size, words,
-    K: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr, EACH: tl.constexpr,
-):  # fmt: skip
+    ones_at,
+    zeros_at,
+    U,
+    V,
+    pool,
+    out,
+    n,
+    size,
+    words,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
     """Add up, for each component and some of the pool, the gain of giving the one away and taking the other."""
     rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     place = tl.arange(0, W)
     at = rows[:, None] * words + place[None, :]
     inside = (rows < n)[:, None] & (place < words)[None, :]
-    ones, zeros = tl.load(ones_at + at, inside, 0), tl.load(zeros_at + at, inside, 0)
+    ones = tl.load(ones_at + at, inside, 0)
+    zeros = tl.load(zeros_at + at, inside, 0)
     on = tl.load(U + rows, rows < n, 0)
     covered, twice = cover_twice(V, on, words, K, W)
     begin = tl.program_id(1) * EACH
@@ -187,9 +226,18 @@ def swap_gains_kernel(
 
 @triton.jit(do_not_specialize=["n", "words", "penalty", "step"])
 def votes_kernel(
-    ones_at, zeros_at, U, V, out, n, words, penalty, step,
-    K: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    ones_at,
+    zeros_at,
+    U,
+    V,
+    out,
+    n,
+    words,
+    penalty,
+    step,
+    K: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Add up, for one word of columns, what rows that have a component would gain if it covered each column."""
     word = tl.program_id(0)
     bit = tl.arange(0, 64).to(tl.int64)

@@ -81,10 +81,30 @@ def stepped(u, above, cost, POWER: tl.constexpr, FURTHER: tl.constexpr):
 
 @triton.jit
 def rows_kernel(
-    X, M, U, V, mass, out, n, m, down, right, mass_down, K, sweeps, l1, l2, floor,
-    ORDER: tl.constexpr, POWER: tl.constexpr, FURTHER: tl.constexpr, MASKED: tl.constexpr,
-    KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
-):  # fmt: skip
+    X,
+    M,
+    U,
+    V,
+    mass,
+    out,
+    n,
+    m,
+    down,
+    right,
+    mass_down,
+    K,
+    sweeps,
+    l1,
+    l2,
+    floor,
+    ORDER: tl.constexpr,
+    POWER: tl.constexpr,
+    FURTHER: tl.constexpr,
+    MASKED: tl.constexpr,
+    KP: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+):
     """Write U after some multiplicative steps; all steps of a block of rows in one launch."""
     rows = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
     comps = tl.arange(0, KP)
@@ -114,9 +134,26 @@ def rows_kernel(
 
 @triton.jit
 def sums_kernel(
-    X, M, U, V, N, D, losses, n, m, down, right, K, stretch, floor,
-    ORDER: tl.constexpr, MASKED: tl.constexpr, KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
-):  # fmt: skip
+    X,
+    M,
+    U,
+    V,
+    N,
+    D,
+    losses,
+    n,
+    m,
+    down,
+    right,
+    K,
+    stretch,
+    floor,
+    ORDER: tl.constexpr,
+    MASKED: tl.constexpr,
+    KP: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+):
     """Write U times both weights, and the divergence by columns, of one stretch of rows and a block of columns."""
     cols = tl.program_id(0) * BM + tl.arange(0, BM)
     comps = tl.arange(0, KP)
@@ -150,9 +187,21 @@ def sums_kernel(
 
 @triton.jit
 def stored_rows_kernel(
-    starts, places, data, U, Vt, mass, out, K, sweeps, l1, l2,
-    FURTHER: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    starts,
+    places,
+    data,
+    U,
+    Vt,
+    mass,
+    out,
+    K,
+    sweeps,
+    l1,
+    l2,
+    FURTHER: tl.constexpr,
+    KP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Write one row of U after some multiplicative steps for sparse counts, whose unstored cells are zero counts."""
     row = tl.program_id(0).to(tl.int64)
     comps = tl.arange(0, KP)
@@ -176,9 +225,17 @@ def stored_rows_kernel(
 
 @triton.jit
 def stored_sums_kernel(
-    starts, places, data, U, Vt, Nt, logs, K,
-    KP: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    starts,
+    places,
+    data,
+    U,
+    Vt,
+    Nt,
+    logs,
+    K,
+    KP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Write one column of ``Uᵀ(X / UV)`` and the sum of ``x log(x / uv)`` over its stored cells."""
     column = tl.program_id(0).to(tl.int64)
     comps = tl.arange(0, KP)

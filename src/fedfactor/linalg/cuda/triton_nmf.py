@@ -27,10 +27,22 @@ def sums_tile(KP: int, half: bool, m: int) -> tuple[int, int, int, int, bool]:
 
 @triton.jit
 def cross_kernel(
-    X, V, out, table, n, m, down, right, K,
-    KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, HALF: tl.constexpr, ALIGNED: tl.constexpr,
+    X,
+    V,
+    out,
+    table,
+    n,
+    m,
+    down,
+    right,
+    K,
+    KP: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    HALF: tl.constexpr,
+    ALIGNED: tl.constexpr,
     LEVEL: tl.constexpr,
-):  # fmt: skip
+):
     """Write V Xᵀ, a block of rows of an owner's X at a time; the table says where they lie, and where they go."""
     place = table + tl.program_id(0) * 3
     start = tl.multiple_of(tl.load(place), ALIGNED)
@@ -57,10 +69,23 @@ def cross_kernel(
 
 @triton.jit
 def sums_kernel(
-    X, U, out, table, n, m, down, right, K,
-    KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, HALF: tl.constexpr, COLUMNS: tl.constexpr,
-    ALIGNED: tl.constexpr, LEVEL: tl.constexpr,
-):  # fmt: skip
+    X,
+    U,
+    out,
+    table,
+    n,
+    m,
+    down,
+    right,
+    K,
+    KP: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    HALF: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    LEVEL: tl.constexpr,
+):
     """Write UᵀX of one part of an owner's rows and a block of columns."""
     place = table + tl.program_id(1) * 3
     start = tl.multiple_of(tl.load(place), ALIGNED)
@@ -131,9 +156,19 @@ def gather_kernel(starts, places, data, D, out, n, K, KP: tl.constexpr, BLOCK: t
 
 @triton.jit
 def sweep_few_kernel(
-    W, B, G, out, n, sweeps, l1, tol2,
-    K: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, TRACK: tl.constexpr,
-):  # fmt: skip
+    W,
+    B,
+    G,
+    out,
+    n,
+    sweeps,
+    l1,
+    tol2,
+    K: tl.constexpr,
+    KP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TRACK: tl.constexpr,
+):
     """Sweep over up to 32 components, the slopes of which are kept up to date in the registers of one thread a row.
 
     A first time round, in which nothing moves, takes what the start explains off the products.
@@ -194,9 +229,19 @@ def sixteen_steps(mine, slope, moved, live, G, first, K: tl.constexpr, TRACK: tl
 
 @triton.jit
 def sweep_kernel(
-    W, B, G, out, n, sweeps, l1, tol2,
-    K: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, TRACK: tl.constexpr,
-):  # fmt: skip
+    W,
+    B,
+    G,
+    out,
+    n,
+    sweeps,
+    l1,
+    tol2,
+    K: tl.constexpr,
+    KP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TRACK: tl.constexpr,
+):
     """Sweep over sixteen components at a time.
 
     One product tells their slopes, then each takes its step and corrects the slopes of the fifteen others. With as many
@@ -235,9 +280,19 @@ def sweep_kernel(
 
 @triton.jit
 def sweep_many_kernel(
-    W, B, G, out, n, sweeps, l1, tol2,
-    K: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, TRACK: tl.constexpr,
-):  # fmt: skip
+    W,
+    B,
+    G,
+    out,
+    n,
+    sweeps,
+    l1,
+    tol2,
+    K: tl.constexpr,
+    KP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TRACK: tl.constexpr,
+):
     """Sweep as `sweep_kernel` does where a row has too many components for the registers of one thread.
 
     They stay in the result, of which sixteen at a time are worked on.

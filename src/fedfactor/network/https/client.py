@@ -41,7 +41,8 @@ LOOK = 0.3
 RETRY = 3.0
 """Most seconds between two tries to reach a server."""
 
-REJECTED, AT_ONCE = 3, 2.0
+REJECTED = 3
+AT_ONCE = 2.0
 """Handshakes in a row, so many seconds after which the server closed the connection: it does not accept the key."""
 
 LEAST_HOLD = 2.0
@@ -98,7 +99,9 @@ class Wire:
     def __init__(
         self, address: str, authority: str, key: Path, certificate: Path | None = None, most: int = wire.SHORT
     ) -> None:
-        self._url, self._most, self._rejected = f"https://{address}", most, 0
+        self._url = f"https://{address}"
+        self._most = most
+        self._rejected = 0
         context: ssl.SSLContext = client_context(authority, key, certificate)
         # Proxies are taken from the environment (HTTPS_PROXY, NO_PROXY), except to this very machine.
         here = address.rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
@@ -125,14 +128,20 @@ class Wire:
 
         try:
             with self._http.stream(
-                method, self._url + path, content=body, headers=headers, timeout=httpx.Timeout(30.0, read=wait + 15.0),
+                method,
+                self._url + path,
+                content=body,
+                headers=headers,
+                timeout=httpx.Timeout(30.0, read=wait + 15.0),
                 extensions={"trace": note},
-            ) as response:  # fmt: skip
+            ) as response:
                 self._rejected = 0
                 reply = Reply(
-                    response.status_code, response.headers.get(wire.TICKET, ""), self._read(response),
+                    response.status_code,
+                    response.headers.get(wire.TICKET, ""),
+                    self._read(response),
                     response.headers.get("Date", ""),
-                )  # fmt: skip
+                )
         except httpx.TransportError as error:
             self._explain(error, bool(shaken) and time.monotonic() - shaken[-1] < AT_ONCE)
             raise
@@ -145,7 +154,9 @@ class Wire:
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise TurnedAway("The server sent an encoded body, which this protocol does not have.", True)
         most = self._most if response.status_code < 400 else wire.SHORT
-        end, parts, size = time.monotonic() + wire.seconds_for(most), list[bytes](), 0
+        end = time.monotonic() + wire.seconds_for(most)
+        parts = list[bytes]()
+        size = 0
         for part in response.iter_raw():
             size += len(part)
             if size > most:
@@ -183,13 +194,16 @@ class PartyClient:
     """
 
     def __init__(self, remote: RemoteClient, wire_end: Wire, folder: Path, terms: str) -> None:
-        self._remote, self._wire, self._connection = remote, wire_end, ConnectionStatus(folder / CONNECTION)
+        self._remote = remote
+        self._wire = wire_end
+        self._connection = ConnectionStatus(folder / CONNECTION)
         kept = folder / "session"
         after = kept.read_text() if kept.exists() else ""
         self._head = {wire.SESSION: secrets.token_hex(8), wire.AFTER: after, wire.TERMS: terms}
         write_atomic(kept, self._head[wire.SESSION].encode())
         self._hold = wire.HOLD
-        self._working, self._ended = threading.Lock(), threading.Event()
+        self._working = threading.Lock()
+        self._ended = threading.Event()
 
     def serve(self, alive: Callable[[], bool]) -> None:
         """Answer until ``alive`` returns false; raise when the server refuses this party, or is somebody else's.
@@ -218,7 +232,9 @@ class PartyClient:
                 wrong.append(error)
 
     def _serve(self) -> None:
-        away, answer, have = Backoff(RETRY, shortest=0.2), b"", ""
+        away = Backoff(RETRY, shortest=0.2)
+        answer = b""
+        have = ""
         while not self._ended.is_set():
             began = time.monotonic()
             try:
@@ -234,7 +250,8 @@ class PartyClient:
             if reply.ticket:
                 with self._working:
                     if not self._ended.is_set():
-                        have, answer = reply.ticket, self._remote.answer(reply.body)
+                        have = reply.ticket
+                        answer = self._remote.answer(reply.body)
 
     def _ask(self, answer: bytes, have: str) -> Reply:
         headers = {**self._head, wire.HAVE: have, wire.HOLD_FOR: f"{self._hold:g}"}

@@ -101,7 +101,9 @@ class Connections:
         *,
         head_seconds: float = HEAD_SECONDS,
     ) -> None:
-        self._protocol, self._context, self._admits = protocol, context, admits
+        self._protocol = protocol
+        self._context = context
+        self._admits = admits
         self._head_seconds = head_seconds
         self._handshakes: dict[_Handshake, None] = {}  # oldest first
         self._connections: dict[Any, Connection] = {}

@@ -86,9 +86,12 @@ class PartyQueues:
         with self._arrived:
             if new:
                 # The run sees another session, and asks the new process what it had asked the former one.
-                queue.session, queue.since = session, time.time()
-                queue.request, queue.ticket = b"", ""
-            queue.seen, queue.last = time.monotonic(), time.time()
+                queue.session = session
+                queue.since = time.time()
+                queue.request = b""
+                queue.ticket = ""
+            queue.seen = time.monotonic()
+            queue.last = time.time()
             queue.other_terms = float("-inf")
         return new
 
@@ -136,7 +139,8 @@ class PartyQueues:
             self.longest = max(self.longest, most)
             for name, data in messages:
                 queue = self._queues.setdefault(name, PartyQueue())
-                queue.request, queue.ticket = data, secrets.token_hex(8)
+                queue.request = data
+                queue.ticket = secrets.token_hex(8)
                 self._wake(queue)
 
     def collect(self, wait: float = WAIT) -> Sequence[Arrival]:
@@ -155,7 +159,8 @@ class PartyQueues:
         with self._arrived:
             self.longest = SHORT
             for queue in self._queues.values():
-                queue.request, queue.ticket = b"", ""
+                queue.request = b""
+                queue.ticket = ""
                 queue.answers.clear()
 
     def close(self) -> None:
@@ -167,7 +172,8 @@ class PartyQueues:
                 self._wake(queue)
 
     def _wake(self, queue: PartyQueue) -> None:
-        filled, queue.filled = queue.filled, asyncio.Event()
+        filled = queue.filled
+        queue.filled = asyncio.Event()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(filled.set)
 

@@ -80,10 +80,15 @@ class HttpsServer:
         hold: float = wire.HOLD,
         head_seconds: float = wire.HEAD_SECONDS,
     ) -> None:
-        self._queues, self._parties, self._served, self._context = queues, parties, served, context
-        self._hold, self._head_seconds = hold, head_seconds
+        self._queues = queues
+        self._parties = parties
+        self._served = served
+        self._context = context
+        self._hold = hold
+        self._head_seconds = head_seconds
         self._thread: threading.Thread | None = None
-        self._ready, self._end = threading.Event(), asyncio.Event()
+        self._ready = threading.Event()
+        self._end = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connections: Connections | None = None
         self.failure: BaseException | None = None
@@ -128,16 +133,25 @@ class HttpsServer:
         self._loop = asyncio.get_running_loop()
         self._queues.attach(self._loop)
         application = web.Application(middlewares=[self._guard])
-        application.add_routes([
-            web.post(wire.EXCHANGE, self._exchange),
-            web.post(wire.ALIVE, self._alive),
-            web.get(wire.TERMS_PATH, self._terms),
-        ])  # fmt: skip
+        application.add_routes(
+            [
+                web.post(wire.EXCHANGE, self._exchange),
+                web.post(wire.ALIVE, self._alive),
+                web.get(wire.TERMS_PATH, self._terms),
+            ]
+        )
         runner = web.AppRunner(
-            application, handle_signals=False, access_log=None, auto_decompress=False, handler_cancellation=True,
-            lingering_time=2.0, keepalive_timeout=self._head_seconds, shutdown_timeout=1.0,
-            max_line_size=wire.HEAD_BYTES, max_field_size=wire.HEAD_BYTES,
-        )  # fmt: skip
+            application,
+            handle_signals=False,
+            access_log=None,
+            auto_decompress=False,
+            handler_cancellation=True,
+            lingering_time=2.0,
+            keepalive_timeout=self._head_seconds,
+            shutdown_timeout=1.0,
+            max_line_size=wire.HEAD_BYTES,
+            max_field_size=wire.HEAD_BYTES,
+        )
         await runner.setup()
         assert runner.server is not None
         self._connections = Connections(
@@ -187,7 +201,8 @@ class HttpsServer:
     def _queue(self, request: web.Request) -> PartyQueue:
         """Return the queue of the party that asks, if it agreed to the terms that are served."""
         queue = self._queues.of(self._name(request))
-        served, named = str(self._served()["terms"]), request.headers.get(wire.TERMS, "")
+        served = str(self._served()["terms"])
+        named = request.headers.get(wire.TERMS, "")
         if named != served:
             queue.other_terms = time.monotonic()
             raise Refused(409, f"{wire.OTHER_TERMS}: {served[:16]}")
@@ -220,7 +235,8 @@ class HttpsServer:
             queue.held.abort()
         mine = queue.held = request.transport
         try:
-            have, hold = request.headers.get(wire.HAVE, ""), 0.0 if new else self._hold_for(request)
+            have = request.headers.get(wire.HAVE, "")
+            hold = 0.0 if new else self._hold_for(request)
             try:
                 answer = await self._body(request)
             except TooLong:
@@ -232,11 +248,13 @@ class HttpsServer:
             ticket, body = await self._queues.next_request(queue, have, hold)
             if self._queues.closed:
                 raise Refused(503, wire.ENDING)
-            queue.seen, queue.last = time.monotonic(), time.time()
+            queue.seen = time.monotonic()
+            queue.last = time.time()
             return await _send(request, ticket, body) if ticket else web.Response(status=204)
         except asyncio.CancelledError:  # it hung up
             if queue.held is mine:
-                queue.seen, queue.last = float("-inf"), time.time()
+                queue.seen = float("-inf")
+                queue.last = time.time()
             raise
         finally:
             if queue.held is mine:

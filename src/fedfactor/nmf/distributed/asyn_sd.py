@@ -95,7 +95,8 @@ class MergedArrivals(PartySteps):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One V down, one V or its change up."""
-        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        wide = Leaf(meta.dtype, (self.n_components, meta.n_features))
+        number = Leaf("float64", ())
         up = Change if self.server == "history" else Own
         return {Common: {"V": wide}, up: {"V": wide, "n": number, "sse": number, "total": number}}
 

@@ -112,7 +112,8 @@ class DistributedNMF(RefitRows):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """V down, sums up."""
-        k, kind = self.n_components, meta.dtype
+        k = self.n_components
+        kind = meta.dtype
         wide = Leaf(kind, (k, meta.n_features))
         return {Factor: {"V": wide}, Sums: {"G": Leaf(kind, (k, k)), "A": wide, "total": Leaf(kind, ())}}
 
@@ -131,7 +132,8 @@ class DistributedNMF(RefitRows):
 
     def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Sums]:
         """Move U, send the sums."""
-        X, V = shard.X, as_like(down.V, shard.X)
+        X = shard.X
+        V = as_like(down.V, shard.X)
         U = one_step(self.solver, state.U, gram_rows(V), cross(X, V))
         return Local(U, state.total), Sums(gram(U), sums(U, X), as_like(state.total, X))
 

@@ -240,9 +240,11 @@ class DSANLS(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Sketches both ways; at the end V, if it is collected."""
-        k, kind = self.n_components, meta.dtype
+        k = self.n_components
+        kind = meta.dtype
         d, d_rows = self._widths(meta.n_features, meta.n_rows)
-        number, drawn = Leaf(kind, ()), Leaf("int64", ())
+        number = Leaf(kind, ())
+        drawn = Leaf("int64", ())
         found: dict[type, Spec] = {
             Start: {"nodes": drawn},
             SketchOfV: {"B": Leaf(kind, (k, d)), "sse": number, "total": number},
@@ -269,7 +271,8 @@ class DSANLS(Algorithm):
                 "alone. Use fedfactor.core.grid.grid_federation, or fedfactor split --grid. For owners who keep their "
                 "rows to themselves take PooledNMF or SynSD."
             )
-        k, X = self.n_components, shard.X
+        k = self.n_components
+        X = shard.X
         mean = total(X) / max(1, X.shape[0] * X.shape[1])
         scale = 4 * mean / k if self.init == "scaled" else 1.0
         U = as_like(scale * at.rng("U").random((shard.n_rows, k)), X)
@@ -316,7 +319,8 @@ class DSANLS(Algorithm):
     def _improve(self, A: Array, W: Array, B: Array, t: int) -> tuple[Array, float]:
         """Take one step on ``‖A − W B‖²`` and tell that error before the step, which no step has seen yet."""
         B = as_like(B, W)
-        G, C = gram_rows(B), cross(A, B)
+        G = gram_rows(B)
+        C = cross(A, B)
         error = _sketched_error(squared_norm(A), C, W, G)
         amount = schedule(self.solver, self.schedule_start, self.growth, t)
         W = inexact_step(W, G, C, solver=self.solver, rule=self.rule, amount=amount)
@@ -348,7 +352,8 @@ class DSANLS(Algorithm):
             return state, state.sent
         if isinstance(up, Columns):
             return replace(state, sent=Whole(up.V), done=np.int64(1)), Whole(up.V)
-        drawn, t = np.int64(at.index), state.t
+        drawn = np.int64(at.index)
+        t = state.t
         if isinstance(up, SketchOfV):
             sent: Tree = ForU(up.B, drawn, t)
         else:

@@ -160,13 +160,17 @@ class GridNMF(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Sums along a line of the grid, up and down; lines differ in length."""
-        k, kind = self.n_components, meta.dtype
+        k = self.n_components
+        kind = meta.dtype
         sizes = [
             (b - a, d - c) for _, _, a, b, c, d in meta.blocks or ((0, 0, 0, meta.n_rows or 0, 0, meta.n_features),)
         ]
         n, m = (max(along) for along in zip(*sizes, strict=True))
-        tall, wide, square = Leaf(kind, (n, k), exact=False), Leaf(kind, (k, m), exact=False), Leaf(kind, (k, k))
-        number, counted = Leaf(kind, ()), Leaf("int64", ())
+        tall = Leaf(kind, (n, k), exact=False)
+        wide = Leaf(kind, (k, m), exact=False)
+        square = Leaf(kind, (k, k))
+        number = Leaf(kind, ())
+        counted = Leaf("int64", ())
         return {
             Start: {"nodes": counted},
             RowSums: {"Y": tall, "G": square, "sse": number, "total": number},
@@ -190,17 +194,20 @@ class GridNMF(Algorithm):
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw the node's columns of V; U begins at nothing, or flat where steps multiply."""
-        k, X = self.n_components, shard.X
+        k = self.n_components
+        X = shard.X
         first, last = (0, shard.n_features) if shard.place is None or shard.bounds is None else shard.bounds[2:]
         drawn = [at.shared_rng(f"V {c}").random((CHUNK, k)) for c in range(first // CHUNK, -(-last // CHUNK))]
         V = np.concatenate([np.zeros((0, k)), *drawn])[first % CHUNK :][: last - first].T
         U = np.full((shard.n_rows, k), float(self.solver == "mu"))
-        norm, nothing = np.float64(squared_norm(X)), np.float64(0)
+        norm = np.float64(squared_norm(X))
+        nothing = np.float64(0)
         return Local(as_like(U, X), np.ascontiguousarray(as_like(V, X)), norm, nothing, nothing, np.int64(0))
 
     def client_step(self, shard: Shard, state: Local, down: Tree, at: Round) -> tuple[Local, Tree]:
         """Move one factor on the sums that came, then multiply the block with it for the other."""
-        state, X = self._moved(state, down), shard.X
+        state = self._moved(state, down)
+        X = shard.X
         if isinstance(down, ForU):
             return state, ColumnSums(sums(state.U, X), gram(state.U), as_like(state.own, X))
         return state, RowSums(cross(X, state.V), gram_rows(state.V), as_like(state.sse, X), as_like(state.total, X))
@@ -226,11 +233,13 @@ class GridNMF(Algorithm):
 
     def server_step(self, state: Server, up: Mapping[str, Tree], at: Round) -> tuple[Server, Scatter]:
         """Hand every node the sum over its line; every line's sum for U has the error of the whole matrix in it."""
-        t, first = state.t + 1, next(iter(up.values()))
+        t = state.t + 1
+        first = next(iter(up.values()))
         if isinstance(first, ColumnSums):
             down = {name: ForV(each.Z, each.H, each.total, t) for name, each in up.items()}
             return replace(state, t=t), Scatter(down)
-        before, sse = float(state.sse), float(first.sse)
+        before = float(state.sse)
+        sse = float(first.sse)
         hardly = before - sse <= self.tol * before  # not so while nothing is known
         flat = state.flat + 1 if hardly else np.int64(0)
         known = t > 1  # before any step of V there is no error to speak of

@@ -45,7 +45,8 @@ def hadamard_transform(X: np.ndarray, signs: np.ndarray, index: np.ndarray, widt
         half = 1
         while half < padded:
             pairs = work.reshape(-1, padded // (2 * half), 2, half)
-            low, high = pairs[:, :, 0].copy(), pairs[:, :, 1]
+            low = pairs[:, :, 0].copy()
+            high = pairs[:, :, 1]
             pairs[:, :, 0] += high
             np.subtract(low, high, out=high)
             half *= 2

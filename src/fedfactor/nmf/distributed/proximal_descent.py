@@ -71,7 +71,8 @@ def schedule(solver: Solver, start: float | None, growth: float | None, t: int) 
     (0.2, 0.25)
     """
     first, slope = _DEFAULTS[solver]
-    start, growth = (first if start is None else start), (slope if growth is None else growth)
+    start = first if start is None else start
+    growth = slope if growth is None else growth
     return start + growth * t if solver == "proximal" else start / (1 + growth * t)
 
 

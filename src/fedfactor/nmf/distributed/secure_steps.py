@@ -71,7 +71,8 @@ class Inner:
     def common(self, X: Array, U: Array, V: Array, t: int, rows: Sketch | None = None) -> Array:
         """Move V; with a sketch, as seen through ``Sᵀ X`` and ``Sᵀ U``, which nobody else needs to know."""
         if rows is not None:
-            X, U = sketch_columns(X.T, rows).T, sketch_columns(U.T, rows).T
+            X = sketch_columns(X.T, rows).T
+            U = sketch_columns(U.T, rows).T
         return self._step(V.T, gram(U), sums(U, _plain(X)).T, t).T
 
     def private(self, X: Array, U: Array, V: Array, t: int) -> Array:
@@ -161,9 +162,12 @@ class PartySteps(RefitRows):
         self, shard: Shard, state: Any, down: Array, rows_seen: Callable[[int], Sketch | None] = lambda t: None
     ) -> tuple[Array, Array, np.float64]:
         """Alternate on one's own rows from the common V, and match; return U, V and the error of the common V."""
-        inner, X = self.inner, shard.X
+        inner = self.inner
+        X = shard.X
         common = as_like(down, X)
-        U, V, first = state.U, common, int(state.steps)
+        U = state.U
+        V = common
+        first = int(state.steps)
         sse = squared_error(float(state.total), sums(U, X), gram(U), common)
         for t in range(first, first + self.local_steps):
             V = inner.common(X, U, V, t, rows_seen(t))

@@ -155,7 +155,8 @@ class SynSD(PartySteps):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One V each way."""
-        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        wide = Leaf(meta.dtype, (self.n_components, meta.n_features))
+        number = Leaf("float64", ())
         return {Common: {"V": wide}, Own: {"V": wide, "n": number, "sse": number, "total": number}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Common]:
@@ -240,7 +241,8 @@ class SynSSD(PartySteps):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """V each way, and sketches of it."""
-        k, number = self.n_components, Leaf("float64", ())
+        k = self.n_components
+        number = Leaf("float64", ())
         wide = Leaf(meta.dtype, (k, meta.n_features))
         found: dict[type, Spec] = {
             Stepped: {"V": wide, "step": Leaf("int64", ())},
@@ -265,8 +267,12 @@ class SynSSD(PartySteps):
 
     def client_step(self, shard: Shard, state: Between, down: Tree, at: Round) -> tuple[Between, Tree]:
         """Take in what came, move V, and send it: sketched, or whole when the inner steps are done."""
-        inner, X, t = self.inner, shard.X, int(down.step)
-        U, V, common = state.U, state.V, state.common
+        inner = self.inner
+        X = shard.X
+        t = int(down.step)
+        U = state.U
+        V = state.V
+        common = state.common
         if isinstance(down, CommonSketch):
             S = self._shared(shard.n_features, at, int(down.drawn))
             U = inner.private(sketch_columns(X, S), U, as_like(down.B, X), t)

@@ -167,9 +167,15 @@ class FNMF(Algorithm):
         'printed'
         """
         literal = {
-            "local_solver": "printed", "row_norm": "free", "pull_from": 0, "align_every": 1, "barycenter": "printed",
-            "synchronisation": "replace", "significance": 0.05, "correction": "none",
-        }  # fmt: skip
+            "local_solver": "printed",
+            "row_norm": "free",
+            "pull_from": 0,
+            "align_every": 1,
+            "barycenter": "printed",
+            "synchronisation": "replace",
+            "significance": 0.05,
+            "correction": "none",
+        }
         return cls(n_components, **{**literal, **changes})
 
     def check(self, meta: Meta) -> None:
@@ -190,8 +196,10 @@ class FNMF(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One middle down; one factor up, as it is or aligned."""
-        wide, short = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf(meta.dtype, (self.n_components,))
-        number, whole = Leaf("float64", ()), Leaf("int64", ())
+        wide = Leaf(meta.dtype, (self.n_components, meta.n_features))
+        short = Leaf(meta.dtype, (self.n_components,))
+        number = Leaf("float64", ())
+        whole = Leaf("int64", ())
         watched = {"sse": number, "total": number}
         if self.diagnostics:
             watched["agreement"] = Leaf(meta.dtype, (3,))
@@ -203,7 +211,8 @@ class FNMF(Algorithm):
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Middle]:
         """Draw a first middle; it only gives the order of components, and the first V when clients take it."""
         V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
-        support, nothing = np.zeros(self.n_components, meta.dtype), np.float64(np.nan)
+        support = np.zeros(self.n_components, meta.dtype)
+        nothing = np.float64(np.nan)
         middle = Middle(V, support, support, np.int64(0), np.int64(-1))
         return Server(V, support, np.int64(0), nothing, nothing, np.full(4, np.nan, np.float32)), middle
 
@@ -219,7 +228,9 @@ class FNMF(Algorithm):
 
     def client_step(self, shard: Shard, state: Local, down: Middle, at: Round) -> tuple[Local, Own | Aligned]:
         """Take over the middle, alternate between U and V under its pull, and send V."""
-        X, middle, first = shard.X, as_like(down.V, shard.X), at.index == 0
+        X = shard.X
+        middle = as_like(down.V, shard.X)
+        first = at.index == 0
         if first and self.synchronisation == "replace":
             return state, self._first_factor(shard, state)
         U, V, private = self._synchronise(X, state, middle, down, first)
@@ -322,7 +333,8 @@ class FNMF(Algorithm):
 
     def finish(self, shard: Shard, state: Local, down: Middle) -> LocalFactors:
         """Solve U for the middle, and for the client's own components beside it."""
-        X, middle = shard.X, as_like(down.V, shard.X)
+        X = shard.X
+        middle = as_like(down.V, shard.X)
         U, V, private = self._synchronise(X, state, middle, down, first=False)
         if not is_partial(self.alignment) or self.synchronisation == "replace":
             return LocalFactors(refit_rows(U, X, middle), middle)
@@ -349,9 +361,11 @@ class FNMF(Algorithm):
     @property
     def _options(self) -> dict[str, Any]:
         return {
-            "alpha": self.significance, "epsilon": self.epsilon, "neighbours": self.neighbours,
+            "alpha": self.significance,
+            "epsilon": self.epsilon,
+            "neighbours": self.neighbours,
             "correction": self.correction,
-        }  # fmt: skip
+        }
 
     def _synchronise(
         self, X: Array, state: Local, middle: Array, down: Middle, first: bool
@@ -367,7 +381,8 @@ class FNMF(Algorithm):
         if not isfinite(float(P.sum())):  # grown beyond all numbers, and so is what is sent, which the engine tells
             return state.U, state.V, none
         order = permutation(P)
-        U, V = state.U[:, order], state.V[order]
+        U = state.U[:, order]
+        V = state.V[order]
         if self.alignment in ("sinkhorn", "knn", "simplex"):
             return fit_rows(U, X, middle, sweeps=REFIT), middle, none
         if self.alignment == "lap":

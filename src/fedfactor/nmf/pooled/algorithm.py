@@ -288,7 +288,9 @@ class PooledNMF(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""
-        k, m, number = self.n_components, meta.n_features, Leaf("float64", ())
+        k = self.n_components
+        m = meta.n_features
+        number = Leaf("float64", ())
         beside = {"misfit": number} if self._tells_misfit(meta) else {}
         if self._held is not None:
             beside["units"] = Leaf(meta.dtype, (k,))
@@ -311,7 +313,9 @@ class PooledNMF(Algorithm):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
         """Draw V, or take that of an earlier run."""
-        k, start, kind = self.n_components, self._start(meta), find_loss(self.loss)
+        k = self.n_components
+        start = self._start(meta)
+        kind = find_loss(self.loss)
         V = kind.first_V(at.shared_rng("V"), (k, meta.n_features)) if self.begin is None else to_numpy(self.begin.V)
         lengths = kind.lengths(V)
         if self.begin is not None and np.allclose(lengths, 1.0, atol=1e-5):
@@ -343,7 +347,8 @@ class PooledNMF(Algorithm):
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Start U at zero: anything random per client would break the equality with pooled rows."""
-        U, loss = self._zeros(shard), find_loss(self.loss, masked=meta.masked)
+        U = self._zeros(shard)
+        loss = find_loss(self.loss, masked=meta.masked)
         loss.check(shard.X, shard.mask, at.client)
         total = loss.total(shard.X, shard.mask) - shard.lost
         weight = np.float64(weight_of(self.weights, at.client, shard.n_rows, meta))
@@ -357,11 +362,13 @@ class PooledNMF(Algorithm):
         self, shards: Sequence[Shard], states: Sequence[Local], down: Any, ats: Sequence[Round]
     ) -> Iterable[tuple[Local, Any]] | None:
         """Sweep over the U of all owners, and sum, in one go; see :func:`~fedfactor.linalg.single_pass.passes`."""
-        Xs, fresh = [shard.X for shard in shards], {self._fresh(*pair) for pair in zip(states, ats, strict=True)}
+        Xs = [shard.X for shard in shards]
+        fresh = {self._fresh(*pair) for pair in zip(states, ats, strict=True)}
         plain = isinstance(down, Factor) and not (self.n_private or any(state.masked for state in states))
         if not (plain and self.handles_half and len(fresh) == 1 and go_together(Xs, self.n_components)):
             return None
-        new, V = fresh.pop(), as_like(down.V, Xs[0])
+        new = fresh.pop()
+        V = as_like(down.V, Xs[0])
         Us = [
             self._zeros(shard) if new else as_like(state.U, shard.X)
             for shard, state in zip(shards, states, strict=True)
@@ -377,7 +384,8 @@ class PooledNMF(Algorithm):
 
     def _step(self, shard: Shard, state: Local, down: Any, at: Round, done: Pass | None = None) -> tuple[Local, Any]:
         """Take a step, with the pass over complete rows where that is done."""
-        V, weight = as_like(down.V, shard.X), float(state.weight)
+        V = as_like(down.V, shard.X)
+        weight = float(state.weight)
         if self.row_clip is not None:
             sweeps = self._sweeps(at.index == 0)
             U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
@@ -391,14 +399,18 @@ class PooledNMF(Algorithm):
             # After a restart U begins anew: steps that multiply do not bring back what is zero.
             up = pooled_start.turned_sums(shard.X, shard.mask, V, state.total, kind)
             return replace(state, U=state.U[:, :0]), _times(weight, up)
-        X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
+        X = shard.X
+        mask = shard.mask
+        loss = find_loss(self.loss, masked=bool(state.masked))
         fresh = self._fresh(state, at)
         U = self._zeros(shard) if fresh else as_like(state.U, X)
-        Q, whole = None if state.Q is None else as_like(state.Q, X), float(state.total)
+        Q = None if state.Q is None else as_like(state.Q, X)
+        whole = float(state.total)
         pay = loss.penalty(pay_of_U(self, shard.n_features, misfit=down.misfit), V, mask, own=Q is not None)
         sweeps = self._sweeps(fresh)
         if done is not None:
-            U, up = done.U, Sums(done.G, done.A)
+            U = done.U
+            up = Sums(done.G, done.A)
         elif Q is None:
             U, up = loss.rows_and_sums(U, X, V, mask, sweeps=sweeps, pay=pay, total=whole)
         else:
@@ -432,12 +444,15 @@ class PooledNMF(Algorithm):
         pooled = stand_in(up, share, None if same else state.up)
         if isinstance(pooled, WideSums):
             return self._widen(state, pooled, at)
-        pay, kind = pay_of_V(self, float(state.n_rows)), find_loss(self.loss, masked=isinstance(up, MaskedSums))
+        pay = pay_of_V(self, float(state.n_rows))
+        kind = find_loss(self.loss, masked=isinstance(up, MaskedSums))
         matrix = next(leaf for _, leaf in leaves(up) if leaf.ndim == 2)  # of the type and library of the data
-        last, held = pooled, self._held
+        last = pooled
+        held = self._held
         if held is not None and state.units is not None:
             held = in_units(held, state.units)
-            up, pooled = beside_held(up, held), beside_held(pooled, held)
+            up = beside_held(up, held)
+            pooled = beside_held(pooled, held)
         V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
         whole = np.nan if up.total is None else float(up.total)
         # On a card the loss decides there, and nobody waits for it.
@@ -453,7 +468,8 @@ class PooledNMF(Algorithm):
         else:
             sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
             divide = balance(sent, pooled.lengths[1], pooled.lengths[0], pay_of_U(self, V.shape[1])[:2], pay)
-            V, sent = V / divide, sent / divide
+            V = V / divide
+            sent = sent / divide
         server = replace(
             state,
             V=V,
@@ -571,16 +587,20 @@ class PooledNMF(Algorithm):
 
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error of those who took part, as far as the sums say it."""
-        sse, total = float(state.sse), float(state.total)
+        sse = float(state.sse)
+        total = float(state.total)
         return {"relative_error": float(np.sqrt(sse / total))} if total > 0 and np.isfinite(sse) else {}
 
     def finish(self, shard: Shard, state: Local, down: Factor | Wide | Alone) -> LocalFactors:
         """Solve U for the final V."""
-        k, V = self.n_components, as_like(down.V, shard.X)
+        k = self.n_components
+        V = as_like(down.V, shard.X)
         # With a clip, U is in units of scaled rows and no start for these.
         whole = state.U.shape[1] == k + self.n_private and self.row_clip is None
-        start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
-        both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
+        start = as_like(state.U, V) if whole else None
+        Q = None if state.Q is None else as_like(state.Q, V)
+        both = stacked(V, Q)
+        loss = find_loss(self.loss, masked=bool(state.masked))
         misfit = down.misfit if isinstance(down, Factor) else None
         pay = pay_of_U(self, shard.n_features, None if Q is None else both.shape[0], misfit)
         pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
@@ -598,7 +618,8 @@ class PooledNMF(Algorithm):
         kept = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         U = kept.U if kept.U_private is None else stacked(kept.U.T, kept.U_private.T).T
         X, mask = shard.scored
-        V, loss = stacked(kept.V, kept.V_private), find_loss(self.loss)
+        V = stacked(kept.V, kept.V_private)
+        loss = find_loss(self.loss)
         sse, n, total = loss.error(X, U, V, mask, hidden=shard.holdout is not None)
         return Score.of(max(sse - shard.lost, 0.0), n, total - shard.lost)
 

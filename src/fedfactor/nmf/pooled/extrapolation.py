@@ -47,13 +47,16 @@ class Extrapolation:
             return Extrapolation(
                 self.beta, self.most, 0, good=False
             )  # without a loss nothing would notice an overshoot
-        rise, most, faster = loss > before + rounding, 1.05 * self.most, 1.05 * self.beta
+        rise = loss > before + rounding
+        most = 1.05 * self.most
+        faster = 1.05 * self.beta
         hardly = (before < np.inf) & (abs(before - loss) <= tol * before) & (tol > 0)
         if hasattr(loss, "is_cuda"):
             most = most.clip(max=1.0)
             faster = faster.minimum(most)
             # A number times 1, and another times 0: no choice that the processor would have to make.
-            back, on = rise.double(), (~rise).double()
+            back = rise.double()
+            on = (~rise).double()
             flat = hardly * (self.flat + 1)
             return Extrapolation(back * self.beta / 1.5 + on * faster, back * self.beta + on * most, flat, on)
         flat = self.flat + 1 if hardly else 0

@@ -91,7 +91,8 @@ class _Problem:
     """``‖R − left V‖²``; with the Gram matrix of the data's own left factor: ``‖X − W left V‖²``, of which R is WᵀX."""
 
     def __init__(self, R: Array, G: Array | None = None) -> None:
-        self.R, self.G = R, G
+        self.R = R
+        self.G = G
         self._run: Any = kernel("fold_start", R.dtype)
         if self._run is None:
             return
@@ -111,23 +112,44 @@ class _Problem:
         if self._run is None:
             return self._step_by_step(left, V, steps)
         real, k, (m, wide) = self.R.dtype, V.shape[0], (V.shape[1], self.R.shape[1])
-        padded, lanes = -(-k // self._vectors.TILE) * self._vectors.TILE, self._vectors.GROUP * self._across
-        left, bold, last = np.array(left, order="C"), aligned((k, wide), real), aligned((k, wide), real)
+        padded = -(-k // self._vectors.TILE) * self._vectors.TILE
+        lanes = self._vectors.GROUP * self._across
+        left = np.array(left, order="C")
+        bold = aligned((k, wide), real)
+        last = aligned((k, wide), real)
         bold[:, :m] = last[:, :m] = V
         flat = aligned((1, padded * (wide + 2 * self._across)), real)
         W, B, ends = (aligned(shape, real) for shape in ((padded, lanes), (padded, lanes), (lanes, 2 * self._across)))
         G = np.zeros((0, 0), real) if self.G is None else self.G
         loss = self._run(
-            self.R, G, left, bold, last, aligned((padded, wide), np.dtype(np.float64)), flat, W, B, ends,
-            aligned((padded * lanes * self._across,), real), self._across, max(1, steps), SWEEPS, FIRST_SWEEPS,
+            self.R,
+            G,
+            left,
+            bold,
+            last,
+            aligned((padded, wide), np.dtype(np.float64)),
+            flat,
+            W,
+            B,
+            ends,
+            aligned((padded * lanes * self._across,), real),
+            self._across,
+            max(1, steps),
+            SWEEPS,
+            FIRST_SWEEPS,
             MARGIN[real.char],
-        )  # fmt: skip
+        )
         return left, last[:, :m], loss
 
     def _step_by_step(self, left: Array, V: Array, steps: int) -> tuple[Array, Array, float]:
-        last, bold, before, beta, loss = V, V, np.inf, 0.5, np.inf
+        last = V
+        bold = V
+        before = np.inf
+        beta = 0.5
+        loss = np.inf
         for step in range(max(1, steps)):
-            VV, RV = bold @ bold.T, self.R @ bold.T
+            VV = bold @ bold.T
+            RV = self.R @ bold.T
             if self.G is None:
                 left = solve_rows(left, VV, RV, sweeps=SWEEPS if step else FIRST_SWEEPS)
                 small = left.T @ left
@@ -135,12 +157,14 @@ class _Problem:
                 columns = np.array(left.T, order="C")
                 images = columns @ self.G
                 fold_columns(self.G, RV, VV, columns, images, 2)
-                left, small = columns.T, images @ columns.T
+                left = columns.T
+                small = images @ columns.T
             cross = left.T @ self.R
             V = solve_rows(bold.T, small, cross.T, sweeps=SWEEPS).T
             loss = float(np.vdot(small, V @ V.T) - 2 * np.vdot(cross, V))
             good = loss <= before + MARGIN[V.dtype.char] * abs(loss)
             bold = np.maximum(V + V.dtype.type(beta) * (V - last), 0) if good else V
             beta = min(1.0, 1.05 * beta) if good else beta / 1.5
-            last, before = V, loss
+            last = V
+            before = loss
         return left, last, loss

@@ -103,7 +103,8 @@ def messages(start: str, k: int, meta: Meta) -> dict[type, Spec]:
     if start == "random":
         return {}
     size = width(start, k, meta)
-    square, wide = Leaf(meta.dtype, (size, size)), Leaf(meta.dtype, (size, meta.n_features))
+    square = Leaf(meta.dtype, (size, size))
+    wide = Leaf(meta.dtype, (size, meta.n_features))
     if start == "wide":
         return {Wide: {"V": wide}, WideSums: {"G": square, "A": wide, "total": Leaf("float64", ())}}
     return {Alone: {"V": wide}, Components: {"G": square, "A": wide}}
@@ -215,7 +216,8 @@ def fold(up: WideSums, V: Array, k: int, seed: Array) -> np.ndarray:
 def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray:
     """Fold the components of all owners into k: each owner's U touches its own rows only, so G has a block for each."""
     parts = [(as_like(one.G, np.empty(0)), as_like(one.A, np.empty(0))) for one in ups.values()]
-    G, A = np.zeros((sum(len(g) for g, _ in parts),) * 2), np.concatenate([a for _, a in parts])
+    G = np.zeros((sum(len(g) for g, _ in parts),) * 2)
+    A = np.concatenate([a for _, a in parts])
     wide = np.concatenate([solve_rows(np.zeros(a.T.shape), g, a.T, sweeps=STACK_SWEEPS).T for g, a in parts])
     place = 0
     for g, _ in parts:

@@ -46,7 +46,8 @@ def _check_weights(weights: Any, meta: Meta) -> None:
 
 def _check_row_clip(algorithm: Any, meta: Meta) -> None:
     """Refuse what would let a row count for more than its clip, or what the clipped gradient does not cover."""
-    bound, count = algorithm.row_clip, algorithm.row_count
+    bound = algorithm.row_clip
+    count = algorithm.row_count
     if meta.masked:
         raise IncompatibleError(
             "row_clip bounds the gradient of whole rows, but some cells are missing. Fill them, or leave row_clip out."

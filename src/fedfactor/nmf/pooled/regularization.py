@@ -41,7 +41,9 @@ def pay_of_U(algorithm: Any, n_features: int, width: int | None = None, misfit: 
     >>> pay_of_U(PooledNMF(2), 10, misfit=0.01).scarce
     0.08
     """
-    alpha, share, k = float(algorithm.alpha_U), float(algorithm.l1_ratio), algorithm.n_components
+    alpha = float(algorithm.alpha_U)
+    share = float(algorithm.l1_ratio)
+    k = algorithm.n_components
     l2: Any = alpha * (1 - share) * n_features
     own = algorithm.n_private if width is None else width - k
     if own:

@@ -25,7 +25,8 @@ def add(a: np.ndarray, b: np.ndarray, wide: int) -> np.ndarray:
     """Add vectors of 64-bit words whose last 2 × `wide` words are low halves, then high halves, of 128-bit numbers."""
     c = a + b
     if wide:
-        low, high = slice(-2 * wide, -wide), slice(-wide, None)
+        low = slice(-2 * wide, -wide)
+        high = slice(-wide, None)
         c[high] += c[low] < a[low]
     return c
 
@@ -34,7 +35,8 @@ def subtract(a: np.ndarray, b: np.ndarray, wide: int) -> np.ndarray:
     """Subtract such vectors."""
     c = a - b
     if wide:
-        low, high = slice(-2 * wide, -wide), slice(-wide, None)
+        low = slice(-2 * wide, -wide)
+        high = slice(-wide, None)
         c[high] -= a[low] < b[low]
     return c
 
@@ -59,7 +61,8 @@ def quantise(values: np.ndarray, fraction: int, terms: int, *, cut: bool = False
     array([                   3, -2305843009213693952])
     """
     most = float(2**62 // max(terms, 1))
-    known, room = np.nan_to_num(values), math.ldexp(most, -fraction)
+    known = np.nan_to_num(values)
+    room = math.ldexp(most, -fraction)
     largest = float(np.abs(known).max(initial=0.0))
     if largest > room:
         told = (

@@ -116,7 +116,10 @@ class SecureClient:
     def __init__(
         self, name: str, identity: Identity, registry: Mapping[str, bytes], least: int, entropy: Entropy
     ) -> None:
-        self.name, self._identity, self._registry, self._least = name, identity, registry, least
+        self.name = name
+        self._identity = identity
+        self._registry = registry
+        self._least = least
         self._entropy = entropy
         self.stage = "new"
 
@@ -164,7 +167,8 @@ class SecureClient:
                 )
         if len({a.mask_key for a in adverts.values()} | {a.seal_key for a in adverts.values()}) < 2 * len(adverts):
             raise AbortError(f"Client {self.name!r} refuses: two clients sent the same key.")
-        self._adverts, self._alive = dict(adverts), alive
+        self._adverts = dict(adverts)
+        self._alive = alive
         self._seed = self._entropy.take(32)
         points = len(self._names)
         seeds = split(self._seed, points, self._threshold, self._entropy)

@@ -110,8 +110,11 @@ class SumClient:
     """
 
     def __init__(self, client: SecureClient, about: tuple[Any, ...], words: np.ndarray | None = None) -> None:
-        self.name, self.names, self.words = client.name, tuple(about[2]), words
-        self._client, self._about = client, about
+        self.name = client.name
+        self.names = tuple(about[2])
+        self.words = words
+        self._client = client
+        self._about = about
         self._said: dict[type, Tree] = {}
         self._listed: list[str] = []
 

@@ -38,7 +38,8 @@ class KeyAgreement:
 
     def key_with(self, public: bytes, purpose: bytes) -> bytes:
         """Derive the 32-byte key shared with another party for one purpose (HKDF-SHA256)."""
-        hashes, hkdf = _need("hazmat.primitives.hashes"), _need("hazmat.primitives.kdf.hkdf")
+        hashes = _need("hazmat.primitives.hashes")
+        hkdf = _need("hazmat.primitives.kdf.hkdf")
         try:
             shared = self._key.exchange(self._module.X25519PublicKey.from_public_bytes(public))
         except ValueError:  # an all-zero secret: a key of low order, which only a cheat would send
@@ -62,7 +63,8 @@ class Identity:
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     """Tell whether a signature of a message is right."""
-    ed25519, exceptions = _need("hazmat.primitives.asymmetric.ed25519"), _need("exceptions")
+    ed25519 = _need("hazmat.primitives.asymmetric.ed25519")
+    exceptions = _need("exceptions")
     try:
         ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (exceptions.InvalidSignature, ValueError):
@@ -85,7 +87,8 @@ def seal(key: bytes, message: bytes, context: bytes) -> bytes:
 
 def open_sealed(key: bytes, sealed: bytes, context: bytes) -> bytes:
     """Decrypt what :func:`seal` made, or raise when anybody touched it."""
-    aead, exceptions = _need("hazmat.primitives.ciphers.aead"), _need("exceptions")
+    aead = _need("hazmat.primitives.ciphers.aead")
+    exceptions = _need("exceptions")
     try:
         return aead.ChaCha20Poly1305(key).decrypt(bytes(12), sealed, context)
     except exceptions.InvalidTag:

@@ -139,7 +139,9 @@ class MaskedSum:
         run: bytes,
         seed: int | None,
     ) -> None:
-        self._settings, self._names, self._side = settings, tuple(names), size[1]
+        self._settings = settings
+        self._names = tuple(names)
+        self._side = size[1]
         self._grid: float | None = None
         about = (run, at.index, self._names, settings.needed(len(names)), size_of(*size))
         clients = _clients(self._names, settings.min_clients, seed, at.index)

@@ -157,9 +157,20 @@ class FedDMF(Algorithm):
         ``dropout``, ``init_scale`` and the optimizer (Adam here) are not given.
         """
         literal = {
-            "epochs": 30, "batch_size": 32, "learning_rate": 0.001, "init_scale": 1.0, "start": "own", "average": False,
-            "beta": 100.0, "margin": 0.2, "pairs": None, "swap": 0.0, "refine": 0, "weight_decay": 0.0, "smooth": 0.0,
-        }  # fmt: skip
+            "epochs": 30,
+            "batch_size": 32,
+            "learning_rate": 0.001,
+            "init_scale": 1.0,
+            "start": "own",
+            "average": False,
+            "beta": 100.0,
+            "margin": 0.2,
+            "pairs": None,
+            "swap": 0.0,
+            "refine": 0,
+            "weight_decay": 0.0,
+            "smooth": 0.0,
+        }
         return cls(n_components, **{**literal, **changes})
 
     def check(self, meta: Meta) -> None:
@@ -172,7 +183,8 @@ class FedDMF(Algorithm):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Hello]:
         """Know nothing yet, and ask who holds what."""
-        d, zero = self.n_components, np.int64(0)
+        d = self.n_components
+        zero = np.int64(0)
         empty = np.zeros((0, d), meta.dtype)
         state = Server(
             np.zeros(0, np.int64), empty, np.zeros(0, meta.dtype), zero, np.float64(np.inf), zero, np.float64(0)
@@ -236,9 +248,16 @@ class FedDMF(Algorithm):
         return state
 
     def _pass(
-        self, shard: Shard, state: Local, place: Array, z: Array, at: Round, swap: float,
-        fixed: tuple[str, ...] = (), stream: str = "epoch",
-    ) -> Local:  # fmt: skip
+        self,
+        shard: Shard,
+        state: Local,
+        place: Array,
+        z: Array,
+        at: Round,
+        swap: float,
+        fixed: tuple[str, ...] = (),
+        stream: str = "epoch",
+    ) -> Local:
         """Pass once over all ones and freshly drawn zeros."""
         columns = held_columns(shard)
         size = shard.n_rows * len(columns)

@@ -33,7 +33,8 @@ def ones_of(X: Any, columns: np.ndarray) -> np.ndarray:
     if hasattr(X, "indptr"):
         rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         there = X.data != 0
-        rows, found = rows[there], X.indices[there]
+        rows = rows[there]
+        found = X.indices[there]
     else:
         rows, found = np.nonzero(np.asarray(X))
     place = np.full(X.shape[1], -1, np.int64)

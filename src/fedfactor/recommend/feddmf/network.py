@@ -34,12 +34,19 @@ def draw_network(n_components: int, hidden: int, rng: np.random.Generator, dtype
     >>> {name: net[name].shape for name in ("user_weight", "join_item", "out", "level")}
     {'user_weight': (3, 5), 'join_item': (5, 5), 'out': (5,), 'level': ()}
     """
-    d, h = n_components, hidden
+    d = n_components
+    h = hidden
     sizes = {
-        "user_weight": ((d, h), d), "user_bias": ((h,), d), "item_weight": ((d, h), d), "item_bias": ((h,), d),
-        "join_user": ((h, h), 2 * h), "join_item": ((h, h), 2 * h), "join_bias": ((h,), 2 * h),
-        "out": ((h,), h), "level": ((), h),
-    }  # fmt: skip
+        "user_weight": ((d, h), d),
+        "user_bias": ((h,), d),
+        "item_weight": ((d, h), d),
+        "item_bias": ((h,), d),
+        "join_user": ((h, h), 2 * h),
+        "join_item": ((h, h), 2 * h),
+        "join_bias": ((h,), 2 * h),
+        "out": ((h,), h),
+        "level": ((), h),
+    }
     return {name: np.asarray(rng.uniform(-1, 1, shape) / np.sqrt(n), dtype) for name, (shape, n) in sizes.items()}
 
 
@@ -97,7 +104,8 @@ def probabilities(net: Mapping[str, Array], P: Array, Q: Array) -> Array:
     (2, 4)
     """
     xp = array_namespace(P, Q)
-    a, b = user_part(net, P), item_part(net, Q)
+    a = user_part(net, P)
+    b = item_part(net, Q)
     step = max(1, _CELLS // max(1, b.shape[0] * b.shape[1]))
     blocks = [
         probability(pair_logits(net, a[start : start + step, None, :], b[None])) for start in range(0, a.shape[0], step)

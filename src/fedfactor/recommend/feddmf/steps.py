@@ -39,8 +39,12 @@ SHARED = {
 
 def messages(settings: FedDMF, meta: Meta) -> dict[type, Spec]:
     """Announce every message; the number of common items is known only once holdings are counted."""
-    m, d, kind = meta.n_features, settings.n_components, meta.dtype
-    whole, flag, number = Leaf("int64", ()), Leaf("bool", ()), Leaf("float64", ())
+    m = meta.n_features
+    d = settings.n_components
+    kind = meta.dtype
+    whole = Leaf("int64", ())
+    flag = Leaf("bool", ())
+    number = Leaf("float64", ())
     some = {"Q": Leaf(kind, (m, d), exact=False), "count": Leaf(kind, (m,), exact=False)}
     every = {"Q": Leaf(kind, (m, d)), "count": Leaf(kind, (m,))}
     layers = {f"net.{name}": Leaf(kind, value.shape) for name, value in _layers(settings, kind).items()}
@@ -120,11 +124,16 @@ def _others(
     held = held_columns(shard)
     place = np.minimum(np.searchsorted(held, items), max(0, len(held) - 1))
     here = (held[place] == items) & (count > 0.5) if len(held) else np.zeros(len(items), bool)
-    items, place, total, count = items[here], place[here], total[here], count[here]
+    items = items[here]
+    place = place[here]
+    total = total[here]
+    count = count[here]
     mine = (np.isin(items, open_columns(shard)) & gave).astype(Q.dtype)
     rest = count - mine
     there = rest > 0.5
-    place, rest, mine = place[there], rest[there, None], mine[there, None]
+    place = place[there]
+    rest = rest[there, None]
+    mine = mine[there, None]
     z = (total[there] - mine * Q[place]) / rest
     return place, z, total[there] / count[there, None]
 
@@ -147,7 +156,8 @@ def _turn(settings: FedDMF, theirs: np.ndarray, own: np.ndarray) -> np.ndarray:
 def vectors(settings: FedDMF, shard: Shard, state: Local, items: np.ndarray, sse: Any, n: Any) -> Vectors:
     """Lay out the vectors of the common items that the client holds and shares."""
     weights = state.weights
-    held, kind = held_columns(shard), weights["Q"].dtype
+    held = held_columns(shard)
+    kind = weights["Q"].dtype
     mine = np.isin(items, open_columns(shard))
     Q = np.zeros((len(items), settings.n_components), kind)
     Q[mine] = weights["Q"][np.searchsorted(held, items[mine])]
@@ -159,7 +169,8 @@ def vectors(settings: FedDMF, shard: Shard, state: Local, items: np.ndarray, sse
 
 def publish(shard: Shard, state: Local) -> Published:
     """Lay out the vectors of everything that the client shares, over the whole catalogue."""
-    columns, Q = open_columns(shard), state.weights["Q"]
+    columns = open_columns(shard)
+    Q = state.weights["Q"]
     out = np.zeros((shard.n_features, Q.shape[1]), Q.dtype)
     out[columns] = Q[np.searchsorted(held_columns(shard), columns)]
     return Published(out, marks(columns, shard.n_features, Q.dtype))
@@ -191,7 +202,8 @@ def validate(shard: Shard, state: Local) -> tuple[np.float64, np.float64]:
         return np.float64(0), np.float64(0)
     rows, places = np.divmod(state.cells, len(held_columns(shard)))
     net = model(state)
-    a, b = dmf.user_part(net, net["P"]), dmf.item_part(net, net["Q"])
+    a = dmf.user_part(net, net["P"])
+    b = dmf.item_part(net, net["Q"])
     odds = np.exp(-dmf.pair_logits(net, a[rows], b[places]).astype(np.float64))
     return np.float64(((1 / (1 + odds) - state.labels) ** 2).sum()), np.float64(len(rows))
 
@@ -202,7 +214,8 @@ def server_step(settings: FedDMF, state: Server, up: Any, at: Round) -> tuple[Se
         case Holdings():
             items = np.flatnonzero(up.count > 1.5)
             kind = up.count.dtype
-            total, count = np.zeros((len(items), settings.n_components), kind), np.zeros(len(items), kind)
+            total = np.zeros((len(items), settings.n_components), kind)
+            count = np.zeros(len(items), kind)
             state = replace(state, items=items, total=total, count=count)
             return state, _anchor(settings, state, -1, False, _layers(settings, str(kind)))
         case Vectors():
@@ -217,15 +230,21 @@ def server_step(settings: FedDMF, state: Server, up: Any, at: Round) -> tuple[Se
 
 def _after_epoch(settings: FedDMF, state: Server, up: Vectors, at: Round) -> tuple[Server, Any]:
     fresh = up.count > 0.5  # of items whose holders were all away, the last vectors still stand
-    total, count = np.where(fresh[:, None], up.Q, state.total), np.where(fresh, up.count, state.count)
+    total = np.where(fresh[:, None], up.Q, state.total)
+    count = np.where(fresh, up.count, state.count)
     loss = float(up.sse) / float(up.n) if up.sse is not None and up.n is not None and float(up.n) > 0 else np.nan
     keep = not loss >= float(state.best)  # no loss to compare: the last epoch is the best one
     waited = 0 if keep else int(state.waited) + 1
     epoch = int(state.epoch) + 1
     state = replace(
-        state, total=total, count=count, epoch=np.int64(epoch), waited=np.int64(waited), loss=np.float64(loss),
+        state,
+        total=total,
+        count=count,
+        epoch=np.int64(epoch),
+        waited=np.int64(waited),
+        loss=np.float64(loss),
         best=np.float64(loss) if keep and loss == loss else state.best,
-    )  # fmt: skip
+    )
     if epoch >= settings.epochs or 0 < settings.patience <= waited:
         return state, Publish(np.bool_(keep))
     weight = 1.0 if up.weight is None else max(float(up.weight), 1e-300)
@@ -240,7 +259,8 @@ def _anchor(settings: FedDMF, state: Server, seen_in: int, keep: bool, net: dict
 
 def finish(settings: FedDMF, shard: Shard, state: Local, down: Any) -> DeepFactors:
     """Keep own vectors of held items and the others' of all else; without a catalogue, own ones alone."""
-    weights, held = state.weights, held_columns(shard)
+    weights = state.weights
+    held = held_columns(shard)
     V = np.zeros((shard.n_features, settings.n_components), weights["Q"].dtype)
     known = np.zeros(shard.n_features, bool)
     if isinstance(down, Catalogue):
@@ -250,7 +270,8 @@ def finish(settings: FedDMF, shard: Shard, state: Local, down: Any) -> DeepFacto
         known = down.count > 0.5
         mean = down.total[known] / down.count[known, None]
         V[known] = mean @ _turn(settings, z, weights["Q"][place])
-    V[held], known[held] = weights["Q"], True
+    V[held] = weights["Q"]
+    known[held] = True
     network = {name: weights[name] for name in dmf.LAYERS}
     return DeepFactors(weights["P"], np.ascontiguousarray(V.T), network=network, known=known)
 

@@ -17,9 +17,12 @@ from fedfactor.recommend.feddmf.messages import DeepFactors, Local
 if TYPE_CHECKING:
     from fedfactor.recommend.feddmf.algorithm import FedDMF
 
-_BETAS, _TINY = (0.9, 0.999), 1e-8
+_BETAS = (0.9, 0.999)
+_TINY = 1e-8
 _WORTH_RECORDING = 50  # steps on a GPU from which on it pays to record one and replay it
-_FOLD_STEPS, _FOLD_RATE, _FOLD_CELLS = 100, 0.1, 1 << 22
+_FOLD_STEPS = 100
+_FOLD_RATE = 0.1
+_FOLD_CELLS = 1 << 22
 
 
 def torch_module() -> Any:
@@ -40,7 +43,8 @@ def check_device(device: str) -> None:
         raise ValueError(f"device={device!r} cannot be used here: {str(error).splitlines()[0]} Use 'cpu'.") from None
 
 
-_lock, _inside = threading.Lock(), [0, 1]
+_lock = threading.Lock()
+_inside = [0, 1]
 _gpu = threading.Lock()  # while one client's step is recorded, no other thread may touch the GPU
 
 
@@ -86,7 +90,8 @@ class _Step:
         self, settings: FedDMF, state: Local, aligned: tuple | None, swap: float, fixed: tuple, seed: int
     ) -> None:
         torch = self.torch = torch_module()
-        self.settings, self.swap = settings, swap
+        self.settings = settings
+        self.swap = swap
         where = {"device": settings.device}
         trees = (state.weights, state.first, state.second)
         self.weights, self.first, self.second = (
@@ -118,7 +123,9 @@ class _Step:
                 _adam(self.weights[name], g, *moments, self.steps, s.learning_rate)
 
     def _loss(self, rows: Any, items: Any, y: Any) -> Any:
-        torch, w, s = self.torch, self.weights, self.settings
+        torch = self.torch
+        w = self.weights
+        s = self.settings
         a = _rows_of(dmf.user_part, w, w["P"], rows)
         b = _rows_of(dmf.item_part, w, w["Q"], items)
         if self.aligned is not None and self.swap > 0:
@@ -134,7 +141,8 @@ class _Step:
             place, z, _ = self.aligned
             if s.pairs is not None:
                 some = torch.randint(len(place), (s.pairs,), generator=self.rng, device=place.device)
-                place, z = place[some], z[some]
+                place = place[some]
+                z = z[some]
             apart = 1 - torch.nn.functional.cosine_similarity(w["Q"][place], z, dim=1)
             loss = loss + s.beta * apart.clamp(min=s.margin).mean()  # eq. 4
         return loss
@@ -179,7 +187,8 @@ def _adam(w: Any, g: Any, first: Any, second: Any, steps: Any, rate: float) -> N
     b1, b2 = _BETAS
     first.mul_(b1).add_(g, alpha=1 - b1)
     second.mul_(b2).addcmul_(g, g, value=1 - b2)
-    scale, size = (rate / (1 - b1**steps)).to(w.dtype), (1 / (1 - b2**steps)).to(w.dtype)
+    scale = (rate / (1 - b1**steps)).to(w.dtype)
+    size = (1 / (1 - b2**steps)).to(w.dtype)
     w.sub_(scale * first / ((second * size).sqrt_().add_(_TINY)))
 
 
@@ -218,7 +227,9 @@ def _fit_users(net: dict[str, Any], b: Any, y: Any, P: Any, negatives: int | Non
     zeros = (y.shape[1] - ones).clamp(min=1)
     drawn = zeros if negatives is None else negatives * ones.clamp(min=1)
     weight = torch.where(y > 0, torch.ones_like(y), (drawn / zeros).clamp(max=1.0).to(y.dtype))
-    first, second, steps = torch.zeros_like(P), torch.zeros_like(P), torch.zeros((), dtype=torch.float64)
+    first = torch.zeros_like(P)
+    second = torch.zeros_like(P)
+    steps = torch.zeros((), dtype=torch.float64)
     P.requires_grad_(True)
     for _ in range(_FOLD_STEPS):
         logits = dmf.pair_logits(net, dmf.user_part(net, P)[:, None, :], b[None])

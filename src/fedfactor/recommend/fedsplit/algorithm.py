@@ -163,10 +163,18 @@ class FedSPLIT(RatingParts):
         items; eq. 13 makes them zero), ``by_count=True`` (Surprise's regularization).
         """
         printed = {
-            "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "zero", "refine": 0,
-            "unit_rows": False, "iterations": 100, "min_raters": 1, "by_count": False, "updates": "printed",
+            "local_components": 20,
+            "rank_rule": "paper",
+            "item_bias": "mean",
+            "unrated": "zero",
+            "refine": 0,
+            "unit_rows": False,
+            "iterations": 100,
+            "min_raters": 1,
+            "by_count": False,
+            "updates": "printed",
             "joint_solver": "multiplicative",
-        }  # fmt: skip
+        }
         return cls(n_components, **{**printed, **settings})
 
     @property
@@ -198,10 +206,15 @@ class FedSPLIT(RatingParts):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Announce only what this configuration sends."""
-        m, K, kind = meta.n_features, self.n_components, meta.dtype
+        m = meta.n_features
+        K = self.n_components
+        kind = meta.dtype
         most = max([self.local_components, *(dict(own).get("local_components", 1) for _, own in self.overrides)])
-        number, row, wide = Leaf("float64", ()), Leaf(kind, (m,)), Leaf(kind, (K, m))
-        pooled, by_sum = self.item_bias == "pooled", self.joint == "sum"
+        number = Leaf("float64", ())
+        row = Leaf(kind, (m,))
+        wide = Leaf(kind, (K, m))
+        pooled = self.item_bias == "pooled"
+        by_sum = self.joint == "sum"
         found: dict[type, Spec] = {
             Begin: {"n_components": Leaf("int64", ())},
             Stats: {"total": number, "weight": number} | ({"residuals": row, "counts": row} if pooled else {}),
@@ -225,26 +238,41 @@ class FedSPLIT(RatingParts):
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Begin]:
         """Draw a public start for the joint step on sums."""
-        m, kind = meta.n_features, meta.dtype
+        m = meta.n_features
+        kind = meta.dtype
         V = at.shared_rng("V").random((self.n_components, m)).astype(kind)
         server = Server(
-            mu=np.float64(0), item=np.zeros(m, kind), V=V, steps=np.int64(0), moved=np.float64(np.inf),
-            done=np.bool_(False), rejected=np.zeros(meta.n_clients, bool),
+            mu=np.float64(0),
+            item=np.zeros(m, kind),
+            V=V,
+            steps=np.int64(0),
+            moved=np.float64(np.inf),
+            done=np.bool_(False),
+            rejected=np.zeros(meta.n_clients, bool),
             names=np.frombuffer("\0".join(meta.clients).encode(), np.uint8),
-        )  # fmt: skip
+        )
         return server, Begin(np.int64(self.n_components))
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw the start of the owner's own factors."""
-        here, n, m = self._here(at.client), shard.n_rows, meta.n_features
+        here = self._here(at.client)
+        n = shard.n_rows
+        m = meta.n_features
         most = n // 3 if here.rank_rule == "third" else min(n, 21) - 1
         k = max(1, min(here.local_components, most))
         U, V = starting_factors(n, m, k, at.rng("start"), here.start_scale, meta.dtype)
         return Local(
-            U=U, V=V, user=np.zeros(n, meta.dtype), item=np.zeros(m, meta.dtype), mu=np.float64(0),
-            sent=V[:0], sent_item=np.zeros(0, meta.dtype), M=np.zeros((k, self.n_components), meta.dtype),
-            fitted=np.bool_(False), chosen=np.bool_(True),
-        )  # fmt: skip
+            U=U,
+            V=V,
+            user=np.zeros(n, meta.dtype),
+            item=np.zeros(m, meta.dtype),
+            mu=np.float64(0),
+            sent=V[:0],
+            sent_item=np.zeros(0, meta.dtype),
+            M=np.zeros((k, self.n_components), meta.dtype),
+            fitted=np.bool_(False),
+            chosen=np.bool_(True),
+        )
 
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
         """Answer by what came down: rate levels, then factors (or sums of them)."""
@@ -319,11 +347,14 @@ class FedSPLIT(RatingParts):
         if alone:
             return LocalFactors(*bilinear(state.U, state.V, state.user, state.item, float(state.mu)))
         M = down.M.T if isinstance(down, Global) else state.M
-        V, item, mu = np.asarray(down.V, state.V.dtype), np.asarray(down.item, state.V.dtype), float(down.mu)
+        V = np.asarray(down.V, state.V.dtype)
+        item = np.asarray(down.item, state.V.dtype)
+        mu = float(down.mu)
         if M.shape[0] != state.U.shape[1] or not bool(state.fitted) or not bool(state.chosen) or not M.any():
             U, user = fold_users(R, V, item, mu, penalty=self.penalty, iterations=100)
         else:
-            U, user = state.U @ M, state.user
+            U = state.U @ M
+            user = state.user
             if self.refine:
                 U = np.maximum(U, FLOOR).astype(V.dtype)
                 options = {"penalty": self.penalty, "iterations": self.refine}
@@ -344,7 +375,9 @@ class FedSPLIT(RatingParts):
         return replace(self, **own) if own else self
 
     def _stats(self, R: Array, state: Local) -> Stats | Means:
-        kind, total, n = state.V.dtype, float(R.data.sum(dtype=np.float64)), R.nnz
+        kind = state.V.dtype
+        total = float(R.data.sum(dtype=np.float64))
+        n = R.nnz
         if self.item_bias == "pooled":
             return Stats(np.float64(total), np.float64(n), item_residuals(R).astype(kind), item_counts(R).astype(kind))
         if self.item_bias == "count":
@@ -386,7 +419,9 @@ class FedSPLIT(RatingParts):
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
         if not good:  # nothing to join: everybody keeps the model of its own ratings
             return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)
-        S, item, mask = np.concatenate([each.V for each in good.values()]), state.item, None
+        S = np.concatenate([each.V for each in good.values()])
+        item = state.item
+        mask = None
         if self.masked:
             mask = np.concatenate([np.broadcast_to(cast("Array", each.seen), each.V.shape) for each in good.values()])
         M, V, error = joint_factors(S, self.n_components, mask=mask, solver=self.joint_solver)

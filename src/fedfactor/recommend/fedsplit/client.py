@@ -53,21 +53,35 @@ def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) 
         model = cnmf(R, state.U, state.V, mu, item=start, item_steps=given is None, **options)
     if at is not None and not (np.isfinite(model.V).all() and np.isfinite(model.item).all()):
         raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
-    U, V, sent, item = model.U, model.V, model.V, model.item
+    U = model.U
+    V = model.V
+    sent = model.V
+    item = model.item
     if at is not None and not settings.masked:
         sent = _cover(settings, R, V, at.rng("unrated"))
         item = _cover(settings, R, item[None], at.rng("unrated bias"))[0]
     if settings.unit_rows:
         size = row_rms(sent)
-        U, V, sent = U * size.T, V / size, sent / size
+        U = U * size.T
+        V = V / size
+        sent = sent / size
     if at is not None and settings.masked:  # what the mask leaves out is not read, and so need not be shown
         rated = enough_raters(R, settings.min_raters)
-        sent, item = sent * rated, item * rated
+        sent = sent * rated
+        item = item * rated
     chosen = at is None or _gives(settings, R, mu, start, len(V), at)
     return replace(
-        state, U=U, V=V, user=model.user, item=model.item, mu=np.float64(mu), sent=sent, sent_item=item,
-        fitted=np.bool_(True), chosen=np.bool_(chosen),
-    )  # fmt: skip
+        state,
+        U=U,
+        V=V,
+        user=model.user,
+        item=model.item,
+        mu=np.float64(mu),
+        sent=sent,
+        sent_item=item,
+        fitted=np.bool_(True),
+        chosen=np.bool_(chosen),
+    )
 
 
 def _cover(settings: Any, R: Array, V: Array, rng: np.random.Generator) -> np.ndarray:
@@ -97,7 +111,9 @@ def enough_raters(R: Array, least: int) -> np.ndarray:
 
 def joint_sums(R: Array, state: Local, V: Array, *, masked: bool, raters: int) -> tuple[Local, JointSums]:
     """Fit own M to the joint V and send what the next V depends on: never the item factors themselves."""
-    S, V, rated = state.sent, np.asarray(V, state.sent.dtype), enough_raters(R, raters)
+    S = state.sent
+    V = np.asarray(V, state.sent.dtype)
+    rated = enough_raters(R, raters)
     if not bool(state.chosen) or not rated.any():  # zeros: under a sum nobody can tell who gave nothing
         zero = np.zeros_like(V)
         return state, JointSums(np.zeros((len(V), len(V)), V.dtype), zero, zero if masked else None)

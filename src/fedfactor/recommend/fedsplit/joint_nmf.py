@@ -166,7 +166,8 @@ def joint_factors(
             break
     left = S - M @ V
     if mask is not None:
-        left, S = np.where(mask, left, 0), np.where(mask, S, 0)
+        left = np.where(mask, left, 0)
+        S = np.where(mask, S, 0)
     size = float(np.linalg.norm(S))
     return as_like(M, S), np.ascontiguousarray(V), float(np.linalg.norm(left)) / size if size > 0 else 0.0
 

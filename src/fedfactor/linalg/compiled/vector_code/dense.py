@@ -26,7 +26,8 @@ def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, V, out, ldo, start
         R = rows_of_tile()
         sums = code.cells(R * TILE)
         size = code.number(code.size)
-        starts, borders = [], []
+        starts = []
+        borders = []
         for r in range(R):
             here = builder.add(row, code.number(r))
             here = builder.select(builder.icmp_signed("<", here, last), here, last)
@@ -182,8 +183,10 @@ def group_gram(typingctx, like, W, lanes, t, q, out, ldo, mirror):
                 builder.store(code.fma(a[i // TILE], b[i % TILE], code.get(cell)), cell)
 
         def add(row, column, value):
-            place = builder.add(builder.mul(builder.add(row[0], code.number(row[1])), ldo),
-                                builder.add(column[0], code.number(column[1])))  # fmt: skip
+            place = builder.add(
+                builder.mul(builder.add(row[0], code.number(row[1])), ldo),
+                builder.add(column[0], code.number(column[1])),
+            )
             here = builder.inttoptr(builder.add(out, builder.mul(place, code.number(8))), ir.PointerType())
             builder.store(builder.fadd(builder.load(here, typ=double, align=8), value), here, align=8)
 

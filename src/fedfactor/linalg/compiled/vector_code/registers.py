@@ -98,7 +98,8 @@ class Code:
         Lane i meets lane i + width / 2, their sums meet at half that distance, and so on: turning the lanes of a vector
         changes no bit of its sum, so that it does not matter where in memory a row begins.
         """
-        count, held = len(values), self.width
+        count = len(values)
+        held = self.width
         while held > 1:
             if len(values) % 2:
                 values = [*values, self.zero]

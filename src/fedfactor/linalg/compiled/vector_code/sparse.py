@@ -82,9 +82,11 @@ def _scatter(registers: int, share: int = 1):
             column = _position(code, context, builder, indices, kind, at)
             first = builder.mul(column, ldd)
             for c, ((piece, place), factor) in enumerate(zip(pieces, u, strict=True)):
-                out, here = (D, builder.add(first, place)) if c < registers else (
-                    E, builder.mul(column, code.number(piece.width))
-                )  # fmt: skip
+                out, here = (
+                    (D, builder.add(first, place))
+                    if c < registers
+                    else (E, builder.mul(column, code.number(piece.width)))
+                )
                 piece.store(piece.fma(piece.spread(value), factor, piece.load(out, here)), out, here)
         return context.get_dummy_value()
 

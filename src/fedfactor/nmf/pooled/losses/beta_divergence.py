@@ -81,7 +81,8 @@ class BetaDivergence(MultiplicativeLoss):
 
     def fall(self, ratio: Array, N: Array, D: Array) -> Array:
         """Bound convex parts by their terms and concave ones by their tangents."""
-        b, move = self.beta, ratio - 1
+        b = self.beta
+        move = ratio - 1
         data = N * (move if b > 2 else (ratio ** (b - 1) - 1) / (b - 1))
         model = D * (move if b < 1 else (ratio**b - 1) / b)
         return data - model

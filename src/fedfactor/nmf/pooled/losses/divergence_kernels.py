@@ -76,7 +76,8 @@ def divergence_rows(
     What a row becomes depends on that row, on its observed cells and on V alone. The divergence, with ``l1 Σ U`` and
     ``l2 ‖U‖² / 2``, never rises. O(n m k) per step for dense rows, O(stored k) where only stored cells are observed.
     """
-    power, parts = kind.power(l2 > 0), []
+    power = kind.power(l2 > 0)
+    parts = []
     order = _gpu_order(kind, X, mask, U.shape[1])
     if order is not None:
         U = first_rows(U, X, row_mass(X, V, mask), mask)
@@ -98,10 +99,14 @@ def divergence_sums(kind: Divergence, U: Array, X: Array, V: Array, mask: Any = 
         N, D, loss = gpu.sum_rows(X, U, V, mask, order=order, floor=floor_of(kind, X.dtype))
         return N, D, max(loss, 0.0)
     xp = array_namespace(U)
-    N, D, loss = xp.zeros_like(V), xp.zeros_like(V), 0.0
+    N = xp.zeros_like(V)
+    D = xp.zeros_like(V)
+    loss = 0.0
     for rows, block in _blocks(kind, X, mask):
         above, below = block.weights(U[rows], V)
-        N, D, loss = N + sums(U[rows], above), D + sums(U[rows], below), loss + block.divergence(U[rows], V)
+        N = N + sums(U[rows], above)
+        D = D + sums(U[rows], below)
+        loss = loss + block.divergence(U[rows], V)
     return N, D, loss
 
 
@@ -133,7 +138,8 @@ def divergence_error(
     flat = xp.concat([first_rows(u, b.X, row_mass(b.X, ones, b.mask), b.mask) for u, b in parts], axis=0)
     base = _divergence(kind, flat, X, ones, mask)
     if background:
-        U, V = xp.concat([(1 - background) * U, background * flat], axis=1), xp.concat([V, ones], axis=0)
+        U = xp.concat([(1 - background) * U, background * flat], axis=1)
+        V = xp.concat([V, ones], axis=0)
     loss = _divergence(kind, U, X, V, mask)
     cells = X.shape[0] * X.shape[1] if mask is None else observed_count(X, mask)
     return 2 * loss, int(cells), 2 * base

@@ -115,10 +115,14 @@ def count_sums(U: Array, X: Array, V: Array, mask: Any = None) -> tuple[Array, A
     if scipy.sparse.issparse(X):
         N, logs, mass = _stored(U, X, V)
     else:
-        N, logs, mass = xp.zeros_like(V), 0.0, 0.0
+        N = xp.zeros_like(V)
+        logs = 0.0
+        mass = 0.0
         for rows in _blocks(X):
             part, more, fitted = _dense(U[rows], X[rows], V, _part(mask, rows))
-            N, logs, mass = N + part, logs + more, mass + fitted
+            N = N + part
+            logs = logs + more
+            mass = mass + fitted
     D = xp.sum(U, axis=0)[:, None]
     if mask is None:
         mass = float(xp.sum(D[:, 0] * xp.sum(V, axis=1)))

@@ -118,7 +118,8 @@ class MultiplicativeLoss(Loss):
         seen = cells if mask is None or isinstance(mask, str) else cells[mask]
         unstored = X.shape[0] * X.shape[1] - seen.shape[0] if mask is None and seen.ndim == 1 else 0
         least = floor_of(self, X.dtype)
-        zeros, tiny = unstored, False
+        zeros = unstored
+        tiny = False
         for rows in row_blocks(seen if seen.ndim == 2 else seen[:, None]):  # they may lie in a file
             zeros += int((seen[rows] == 0).sum())
             tiny |= bool(((seen[rows] > 0) & (seen[rows] < least)).any())

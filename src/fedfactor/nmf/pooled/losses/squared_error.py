@@ -171,7 +171,8 @@ class MissingCells(Squares):
 
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> MaskedSums:
         """Sum both halves of the gradient; an owner's own components count as explained."""
-        k, both = V.shape[0], stacked(V, own)
+        k = V.shape[0]
+        both = stacked(V, own)
         if mask is not None:
             N, D, sse = masked_sums(U, X, mask, both)
             return MaskedSums(gram(U[:, :k]), N[:k], D[:k], sse=np.float64(sse))
