@@ -82,18 +82,8 @@ class PooledBMF(BooleanTransformer):
         only 1 is accepted, because the budget is that of one run.
     rounds : int, optional
         Maximum number of rounds; default 100. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    missing_values : nan, number or "unstored", optional
-        Marker of missing values. None: NaN is an error, unstored sparse cells are zero. ``"unstored"``: only the
-        stored cells of sparse matrices are observed.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, missing_values, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
@@ -105,10 +95,8 @@ class PooledBMF(BooleanTransformer):
         Number of wrong cells divided by the number of ones, over all clients.
     metrics_ : BooleanMetrics
         Loss, recall, precision and similarity by client, on average and pooled.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -168,6 +156,7 @@ class PooledBMF(BooleanTransformer):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.solver = solver
         self.thresholds = thresholds
@@ -194,17 +183,9 @@ class PooledBMF(BooleanTransformer):
         self.tol = tol
         self.binarize = binarize
         self.n_init = n_init
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names()
@@ -233,41 +214,25 @@ class BooleanVotes(AsPrinted):
     time_limit : float, above 0, optional
         Seconds for the solver of each client; components not found by then are zero, and the history counts the
         clients concerned.
-    binarize : float, optional
-        Each client uses ``X > binarize``. None: the data are zeros and ones; other values are rejected.
-    n_init : int, optional
-        Number of initializations; the run with the smallest error is kept. 1 by default. With :func:`fedfactor.dp`
-        only 1 is accepted, because the budget is that of one run.
     rounds : int, optional
         Maximum number of rounds; default 1.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
     device, storage
         Only None or ``"cpu"`` and None: this method runs on the CPU.
+    binarize, n_init
+        As in :class:`~fedfactor.PooledBMF`.
+    n_clients, random_state, verbose
+        As in :class:`~fedfactor.PooledNMF`.
+    engine, privacy, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, zeros and ones, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client, zeros and ones (in a simulation).
-    loss_ : float
-        Number of wrong cells divided by the number of ones, over all clients.
-    metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity by client, on average and pooled.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, client_factors_, loss_, metrics_
+        As in :class:`~fedfactor.PooledBMF`.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -314,6 +279,7 @@ class BooleanVotes(AsPrinted):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.solver = solver
         self.vote = vote
@@ -324,14 +290,6 @@ class BooleanVotes(AsPrinted):
         self.time_limit = time_limit
         self.binarize = binarize
         self.n_init = n_init
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

@@ -61,39 +61,21 @@ class FELB(AsPrinted):
         Compute U for the final V, or round the relaxed U.
     tol : float, at least 0, default=1e-06
         Converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.
-    binarize : float, optional
-        Each client uses ``X > binarize``. None: the data are zeros and ones; other values are rejected.
-    n_init : int, optional
-        Number of initializations; the run with the smallest error is kept. 1 by default. With :func:`fedfactor.dp`
-        only 1 is accepted, because the budget is that of one run.
     rounds : int, optional
         Maximum number of rounds; default 100. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    binarize, n_init
+        As in :class:`~fedfactor.PooledBMF`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, zeros and ones, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client, zeros and ones (in a simulation).
-    loss_ : float
-        Number of wrong cells divided by the number of ones, over all clients.
-    metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity by client, on average and pooled.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, client_factors_, loss_, metrics_
+        As in :class:`~fedfactor.PooledBMF`.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -149,6 +131,7 @@ class FELB(AsPrinted):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.local_steps = local_steps
         self.kappa = kappa
@@ -169,17 +152,9 @@ class FELB(AsPrinted):
         self.tol = tol
         self.binarize = binarize
         self.n_init = n_init
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names(max_iter="rounds")
@@ -236,39 +211,21 @@ class FALB(AsPrinted):
         Compute U for the final V, or round the relaxed U.
     tol : float, at least 0, default=1e-06
         Converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.
-    binarize : float, optional
-        Each client uses ``X > binarize``. None: the data are zeros and ones; other values are rejected.
-    n_init : int, optional
-        Number of initializations; the run with the smallest error is kept. 1 by default. With :func:`fedfactor.dp`
-        only 1 is accepted, because the budget is that of one run.
     rounds : int, optional
         Maximum number of rounds; default 100. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    binarize, n_init
+        As in :class:`~fedfactor.PooledBMF`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, zeros and ones, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client, zeros and ones (in a simulation).
-    loss_ : float
-        Number of wrong cells divided by the number of ones, over all clients.
-    metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity by client, on average and pooled.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, client_factors_, loss_, metrics_
+        As in :class:`~fedfactor.PooledBMF`.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -326,6 +283,7 @@ class FALB(AsPrinted):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.local_steps = local_steps
         self.gamma = gamma
@@ -348,14 +306,6 @@ class FALB(AsPrinted):
         self.tol = tol
         self.binarize = binarize
         self.n_init = n_init
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

@@ -95,18 +95,8 @@ class GreConD(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, zeros and ones; components that were not needed are zero.
-    U_ : array of shape (n, n_components)
-        U as found by the solver.
-    loss_ : float
-        Number of wrong cells divided by the number of ones, with U chosen by :meth:`transform`.
-    n_components_ : int
-        Number of components that are not zero.
-    n_iter_ : int
-        Number of iterations; 1 for a greedy solver.
-    finished_ : bool
-        Whether the solver ended before ``time_limit``.
+    components_, U_, loss_, n_components_, n_iter_, finished_
+        As in :class:`~fedfactor.ASSO`.
 
     Notes
     -----
@@ -153,18 +143,8 @@ class MEBF(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, zeros and ones; components that were not needed are zero.
-    U_ : array of shape (n, n_components)
-        U as found by the solver.
-    loss_ : float
-        Number of wrong cells divided by the number of ones, with U chosen by :meth:`transform`.
-    n_components_ : int
-        Number of components that are not zero.
-    n_iter_ : int
-        Number of iterations; 1 for a greedy solver.
-    finished_ : bool
-        Whether the solver ended before ``time_limit``.
+    components_, U_, loss_, n_components_, n_iter_, finished_
+        As in :class:`~fedfactor.ASSO`.
 
     Notes
     -----

@@ -92,18 +92,11 @@ class PooledPCA(_Spectral):
         Divide the columns of U by their standard deviation.
     rounds : int, optional
         Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : nan, number or "unstored", optional
         Marker of missing values, with which rows are rejected: impute them first, or use
         :class:`~fedfactor.PooledNMF`.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
@@ -121,12 +114,10 @@ class PooledPCA(_Spectral):
         Mean of each column over the rows of all clients.
     noise_variance_ : float
         Mean variance along the directions that are not among the components.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client (in a simulation, where one process has them all).
     n_iter_ : int
         Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    client_factors_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -164,21 +155,14 @@ class PooledPCA(_Spectral):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.solver = solver
         self.oversampling = oversampling
         self.whiten = whiten
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
     def inverse_transform(self, U: Any) -> Array:
         """Return rows from their coordinates: ``U V`` plus the mean of each column.
@@ -226,37 +210,20 @@ class PooledSVD(_Spectral):
         Directions beyond ``n_components`` in each exchange of the subspace solver.
     rounds : int, optional
         Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : nan, number or "unstored", optional
         Marker of missing values, with which rows are rejected: impute them first, or use
         :class:`~fedfactor.PooledNMF`.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
-    explained_variance_, explained_variance_ratio_ : array of shape (n_components,)
-        Variance along each component, and its share of the variance of all columns.
-    singular_values_ : array of shape (n_components,)
-        Singular values of the rows of all clients together.
-    reconstruction_err_, relative_error_ : float
-        Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
-    n_samples_ : int
-        Rows of all clients; with noise that protects rows, their public number.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client (in a simulation, where one process has them all).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, explained_variance_, explained_variance_ratio_, singular_values_, reconstruction_err_
+        As in :class:`~fedfactor.PooledPCA`.
+    relative_error_, n_samples_, n_iter_
+        As in :class:`~fedfactor.PooledPCA`.
+    client_factors_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -293,17 +260,10 @@ class PooledSVD(_Spectral):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.solver = solver
         self.oversampling = oversampling
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

@@ -76,14 +76,26 @@ class FederatedEstimator(Estimator, ABC):
     _aliases: ClassVar[Mapping[str, str]] = {}
     _expressed_otherwise: ClassVar[frozenset[str]] = frozenset()
     """Settings of the algorithm that follow from values of other parameters."""
-    rounds: int | None
-    n_clients: int
-    engine: str | Engine
-    privacy: Any
-    random_state: Any
-    verbose: int | bool
-    callbacks: Any
-    checkpoint: Any
+
+    def __init__(
+        self,
+        rounds: int | None,
+        n_clients: int,
+        engine: str | Engine,
+        privacy: Any,
+        random_state: Any,
+        verbose: int | bool,
+        callbacks: Any,
+        checkpoint: Any,
+    ) -> None:
+        self.rounds = rounds
+        self.n_clients = n_clients
+        self.engine = engine
+        self.privacy = privacy
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as in scikit-learn.

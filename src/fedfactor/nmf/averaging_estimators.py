@@ -32,30 +32,17 @@ class FedAvgNMF(FederatedTransformer):
         rounds.
     rounds : int, optional
         Maximum number of rounds; default 50. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client (in a simulation, where one process has them all).
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -94,22 +81,15 @@ class FedAvgNMF(FederatedTransformer):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.local_steps = local_steps
         self.local_solver = local_solver
         self.weights = weights
         self.tol = tol
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names(max_iter="rounds")
@@ -149,30 +129,17 @@ class FedProxNMF(FederatedTransformer):
         similarity to it.
     rounds : int, optional
         Maximum number of rounds; default 50. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client (in a simulation, where one process has them all).
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -218,6 +185,7 @@ class FedProxNMF(FederatedTransformer):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.mu = mu
         self.relative = relative
@@ -230,17 +198,9 @@ class FedProxNMF(FederatedTransformer):
         self.row_norm = row_norm
         self.tol = tol
         self.diagnostics = diagnostics
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names()
@@ -268,30 +228,17 @@ class OneShotNMF(FederatedTransformer):
         Clients count alike, or by their number of rows.
     rounds : int, optional
         Maximum number of rounds; default 1.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client (in a simulation, where one process has them all).
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -333,6 +280,7 @@ class OneShotNMF(FederatedTransformer):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.combine = combine
         self.alignment = alignment
@@ -341,14 +289,6 @@ class OneShotNMF(FederatedTransformer):
         self.local_tol = local_tol
         self.start = start
         self.weights = weights
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

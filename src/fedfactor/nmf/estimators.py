@@ -181,6 +181,7 @@ class PooledNMF(IncrementalFit, PrivateComponents):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.local_steps = local_steps
         self.server_steps = server_steps
@@ -198,17 +199,9 @@ class PooledNMF(IncrementalFit, PrivateComponents):
         self.noisy_step = noisy_step
         self.n_init = n_init
         self.warm_start = warm_start
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
         score = self.run_.algorithm.score(shard, LocalFactors(U, V), self.run_.down)
@@ -284,32 +277,21 @@ class FNMF(PrivateComponents):
         similarity to it and, for a barycenter at the server, to each other.
     rounds : int, optional
         Maximum number of rounds; default 50. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
         V, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client (in a simulation, where one process has them all).
     reconstruction_err_, relative_error_ : float
         ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
     components_private_ : dict of str to array of shape (p, n_features)
         Components of single clients; empty unless ``alignment`` is one of ``*_rho``.
+    client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -369,6 +351,7 @@ class FNMF(PrivateComponents):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.alignment = alignment
         self.barycenter = barycenter
@@ -390,14 +373,6 @@ class FNMF(PrivateComponents):
         self.patience = patience
         self.synchronisation = synchronisation
         self.diagnostics = diagnostics
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

@@ -35,32 +35,13 @@ class FCF(FederatedRecommender):
         Of the server's Adam steps.
     rounds : int, optional
         Maximum number of rounds; default 100. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    scale : (low, high), optional
-        Lowest and highest rating, to which predictions are clipped; by default those of the data.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, scale, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
-    client_factors_ : dict of str to array
-        User factors of each client (in a simulation).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    items_, users_, components_, client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -100,20 +81,13 @@ class FCF(FederatedRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.feedback = feedback
         self.weight = weight
         self.lam = lam
         self.learning_rate = learning_rate
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.scale = scale
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names(max_iter="rounds")
@@ -137,32 +111,13 @@ class FedMF(FederatedRecommender):
         Steps on user factors before item gradients are taken.
     rounds : int, optional
         Maximum number of rounds; default 101. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    scale : (low, high), optional
-        Lowest and highest rating, to which predictions are clipped; by default those of the data.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, scale, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
-    client_factors_ : dict of str to array
-        User factors of each client (in a simulation).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    items_, users_, components_, client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -202,20 +157,13 @@ class FedMF(FederatedRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.lam = lam
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.local_steps = local_steps
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.scale = scale
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 class Baseline(FederatedRecommender):
@@ -242,32 +190,13 @@ class Biases(Baseline):
         Converged when no item bias moves by more than this share of the largest; 0 uses all rounds.
     rounds : int, optional
         Maximum number of rounds; default 20. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    scale : (low, high), optional
-        Lowest and highest rating, to which predictions are clipped; by default those of the data.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, scale, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
-    client_factors_ : dict of str to array
-        User factors of each client (in a simulation).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    items_, users_, components_, client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -305,18 +234,11 @@ class Biases(Baseline):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.user_ridge = user_ridge
         self.item_ridge = item_ridge
         self.tol = tol
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.scale = scale
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names()
@@ -331,30 +253,13 @@ class Popularity(Baseline, ListRecommender):
         Items of fewer users, over all clients, are left out and never recommended.
     rounds : int, optional
         Maximum number of rounds; default 1.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
-    client_factors_ : dict of str to array
-        User factors of each client (in a simulation).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    items_, users_, components_, client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -386,12 +291,5 @@ class Popularity(Baseline, ListRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.min_users = min_users
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

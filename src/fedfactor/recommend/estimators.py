@@ -119,6 +119,7 @@ class PooledCF(FederatedRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.feedback = feedback
         self.ridge = ridge
@@ -130,15 +131,7 @@ class PooledCF(FederatedRecommender):
         self.validation = validation
         self.tol = tol
         self.min_ratings = min_ratings
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.scale = scale
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names(max_iter="rounds")
@@ -179,32 +172,13 @@ class PooledCNMF(FederatedRecommender):
         Multiply the regularization of factors by the number of ratings.
     rounds : int, optional
         Maximum number of rounds; default 121. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    scale : (low, high), optional
-        Lowest and highest rating, to which predictions are clipped; by default those of the data.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, scale, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
-    client_factors_ : dict of str to array
-        User factors of each client (in a simulation).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    items_, users_, components_, client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -251,6 +225,7 @@ class PooledCNMF(FederatedRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.feedback = feedback
         self.weight = weight
@@ -263,12 +238,4 @@ class PooledCNMF(FederatedRecommender):
         self.eta_user = eta_user
         self.eta_item = eta_item
         self.by_count = by_count
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.scale = scale
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

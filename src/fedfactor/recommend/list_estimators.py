@@ -41,30 +41,15 @@ class PooledEASE(ListRecommender):
         send the numbers of common users beside the Gram matrix. Not with ``low_rank``.
     rounds : int, optional
         Maximum number of rounds; default 10.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
     components_ : array of shape (m, m), or (d, m) for the low-rank form
         Weights of pairs of items.
-    client_factors_ : dict of str to array
-        User factors of each client (in a simulation).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    items_, users_, client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -102,20 +87,13 @@ class PooledEASE(ListRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.low_rank = low_rank
         self.ridge = ridge
         self.counts = counts
         self.balance = balance
         self.min_users = min_users
         self.min_pairs = min_pairs
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
     def _federation(self, found: Any) -> Federation:
         """Leave the mask out: what is not stored was not touched, which is something to go by."""
@@ -147,32 +125,17 @@ class PooledRidge(CatalogueRecommender):
         that user.
     rounds : int, optional
         Maximum number of rounds; default 3.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
     client_factors_ : dict of str to array of shape (n_c, d)
         Users along the directions.
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
     held_ : dict of str to ndarray
         Item ids of each client.
+    items_, users_, components_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -208,17 +171,10 @@ class PooledRidge(CatalogueRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.ridge = ridge
         self.min_users = min_users
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
     def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
         if not true.any():
@@ -286,32 +242,17 @@ class FedDMF(CatalogueRecommender):
         Where clients compute: ``"cpu"``, ``"cuda"``, ...
     rounds : int, optional
         Maximum number of rounds; by default as many as the method needs.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
     client_factors_ : dict of str to array of shape (n_c, d)
         User vectors of each client, for example as features to predict attributes of its users locally.
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
     held_ : dict of str to ndarray
         Item ids of each client.
+    items_, users_, components_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -367,6 +308,7 @@ class FedDMF(CatalogueRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.hidden = hidden
         self.dropout = dropout
@@ -390,14 +332,6 @@ class FedDMF(CatalogueRecommender):
         self.weight_decay = weight_decay
         self.smooth = smooth
         self.device = device
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
     def _table(self, kept: Any, seen: Any, users: Any) -> DeepTable:
         return DeepTable(kept, kept.U, seen, users, self.items_)

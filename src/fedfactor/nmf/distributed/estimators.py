@@ -50,32 +50,23 @@ class DSANLS(GridEstimator):
         ``sqrt(2 ‖M‖)``.
     rounds : int, optional
         Maximum number of rounds; by default as many as the method needs.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
     engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
     device, storage
         Only None or ``"cpu"`` and None: this method runs on the CPU.
+    n_clients, random_state, verbose
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
     client_factors_ : dict of str to array
         Rows of U of each node.
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -121,6 +112,7 @@ class DSANLS(GridEstimator):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.sketch = sketch
         self.ratio = ratio
@@ -133,17 +125,9 @@ class DSANLS(GridEstimator):
         self.iterations = iterations
         self.collect = collect
         self.cap = cap
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names(max_iter="rounds")
@@ -163,30 +147,17 @@ class DistributedNMF(FederatedTransformer):
         Converged when three rounds in a row lower the squared error by less than this share; 0 uses all rounds.
     rounds : int, optional
         Maximum number of rounds; default 100. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    n_clients, random_state, verbose, engine, privacy, device, storage, callbacks, checkpoint
+        As in :class:`~fedfactor.PooledNMF`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each client (in a simulation, where one process has them all).
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -223,20 +194,13 @@ class DistributedNMF(FederatedTransformer):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.solver = solver
         self.tol = tol
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names(max_iter="rounds")
@@ -261,32 +225,23 @@ class GridNMF(GridEstimator):
         Converged when three iterations in a row lower the squared error by less than this share; 0 uses all rounds.
     rounds : int, optional
         Maximum number of rounds; default 201. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
     device, storage
         Only None or ``"cpu"`` and None: this method runs on the CPU.
+    n_clients, random_state, verbose
+        As in :class:`~fedfactor.PooledNMF`.
+    engine, privacy, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
     client_factors_ : dict of str to array
         Rows of U of each node.
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -325,18 +280,11 @@ class GridNMF(GridEstimator):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.solver = solver
         self.local_steps = local_steps
         self.tol = tol
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

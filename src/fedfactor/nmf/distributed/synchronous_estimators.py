@@ -40,32 +40,23 @@ class SynSD(ColumnSplitEstimator):
         Whether clients hold rows of X or, as in the paper, columns; ``groups`` labels these.
     rounds : int, optional
         Maximum number of rounds; default 100. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
     device, storage
         Only None or ``"cpu"`` and None: this method runs on the CPU.
+    n_clients, random_state, verbose
+        As in :class:`~fedfactor.PooledNMF`.
+    engine, privacy, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
     client_factors_ : dict of str to array
         The private factor of each client: its rows of U or, with ``split="columns"``, its columns of V as rows.
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -108,6 +99,7 @@ class SynSD(ColumnSplitEstimator):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.local_steps = local_steps
         self.align = align
@@ -117,17 +109,9 @@ class SynSD(ColumnSplitEstimator):
         self.growth = growth
         self.init = init
         self.split = split
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
 
 @accept_other_names(max_iter="rounds")
@@ -169,32 +153,23 @@ class SynSSD(ColumnSplitEstimator):
         Whether clients hold rows of X or, as in the paper, columns; ``groups`` labels these.
     rounds : int, optional
         Maximum number of rounds; default 1000. ``max_iter`` is an alias.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     missing_values : None
         Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
     device, storage
         Only None or ``"cpu"`` and None: this method runs on the CPU.
+    n_clients, random_state, verbose
+        As in :class:`~fedfactor.PooledNMF`.
+    engine, privacy, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features)
-        V, shared by all clients.
     client_factors_ : dict of str to array
         The private factor of each client: its rows of U or, with ``split="columns"``, its columns of V as rows.
-    reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖`` and ``‖X − UV‖ / ‖X‖`` over observed cells. Absent after a run with noise.
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
+    components_, reconstruction_err_, relative_error_
+        As in :class:`~fedfactor.FNMF`.
+    n_iter_, run_
+        As in :class:`~fedfactor.PooledNMF`.
 
     Notes
     -----
@@ -240,6 +215,7 @@ class SynSSD(ColumnSplitEstimator):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.sketch = sketch
         self.kind = kind
@@ -252,14 +228,6 @@ class SynSSD(ColumnSplitEstimator):
         self.growth = growth
         self.init = init
         self.split = split
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint

@@ -82,36 +82,19 @@ class FedSPLIT(FederatedRecommender):
         Multiply the regularization of factors by the number of ratings.
     rounds : int, optional
         Maximum number of rounds; by default as many as the method needs.
-    n_clients : int, default=1
-        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
     scale : (low, high), optional
         The lowest and the highest rating that every client agreed on, to which predictions are clipped; by default
         the smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are
         left out, wherever single uploads are seen, and their senders named.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, callbacks, checkpoint
+    n_clients, random_state, verbose, engine, privacy, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each client.
-    components_ : array
-        Item factors (with biases: followed by a row of ones and a row of biases).
-    client_factors_ : dict of str to array
-        User factors of each client (in a simulation).
-    n_iter_ : int
-        Number of exchanges.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
     n_rejected_ : int
         Clients left out of the joint step because their uploads cannot be item factors.
+    items_, users_, components_, client_factors_, n_iter_, run_
+        As in :class:`~fedfactor.PooledCF`.
 
     Notes
     -----
@@ -174,6 +157,7 @@ class FedSPLIT(FederatedRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
+        super().__init__(rounds, n_clients, engine, privacy, random_state, verbose, callbacks, checkpoint)
         self.n_components = n_components
         self.local_components = local_components
         self.rank_rule = rank_rule
@@ -201,15 +185,7 @@ class FedSPLIT(FederatedRecommender):
         self.eta_user = eta_user
         self.eta_item = eta_item
         self.by_count = by_count
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
         self.scale = scale
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
 
     def _keep(self, result: Run, found: Any) -> None:
         super()._keep(result, found)
