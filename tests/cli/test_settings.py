@@ -87,14 +87,6 @@ def test_build_refuses_what_is_no_setting(word):
         build("pooled-nmf", {"n_components": 4}, [word])
 
 
-def test_old_names_are_taken_with_a_note(capsys):
-    algorithm = build("fnmf", {"n_components": 4}, ["alpha=0.05", "local_solver=ipalm"])
-    assert algorithm == algorithms.FNMF(4, significance=0.05, local_solver="gradient")
-    said = capsys.readouterr().err
-    assert "Note: The setting 'alpha' of FNMF is now called 'significance'" in said
-    assert "local_solver='ipalm' of FNMF is now called 'gradient'" in said
-
-
 def test_settings_are_listed_with_what_they_take_and_do():
     said = CliRunner().invoke(app, ["settings", "fnmf"])
     assert said.exit_code == 0

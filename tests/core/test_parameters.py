@@ -1,11 +1,10 @@
-"""A setting is declared once: what is refused, what is documented, and what a renamed one still takes."""
+"""A setting is declared once: what is refused, and what is documented."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import pickle
-import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, replace
 from fractions import Fraction
@@ -19,8 +18,6 @@ from fedfactor.core.parameters import (
     Setting,
     check_settings,
     declares_settings,
-    former_names,
-    renamed,
     set_by_privacy,
     set_by_run,
     setting,
@@ -40,10 +37,10 @@ class Knobs:
     """
 
     n: int = setting("How many.", at_least=1)
-    rate: float = setting("How fast.", default=0.5, at_least=0, below=1, because="it is a share", formerly="speed")
+    rate: float = setting("How fast.", default=0.5, at_least=0, below=1, because="it is a share")
     step: float = setting("How far.", default=1.0, above=0)
     reach: float = setting("Most.", default=2.0, above=1, at_most=math.inf)
-    how: Literal["new", "plain"] = setting("Which way.", default="new", former_values={"old": "new"})
+    how: Literal["new", "plain"] = setting("Which way.", default="new")
     pay: float | Literal["same"] = setting("What is paid.", default="same", at_least=0)
     limit: float | None = setting("Seconds.", default=None, above=0)
     flag: bool = setting("Whether.", default=False)
@@ -114,27 +111,6 @@ def test_the_class_is_a_frozen_slotted_dataclass():
 def test_what_privacy_sets_is_not_offered():
     assert "made" not in [each.name for each in settings_of_class(Knobs)]
     assert settings_of_class(Knobs, offered=False)[-1].set_by == "privacy"
-
-
-def test_old_names_and_values_are_taken_with_a_warning_that_names_the_new_ones():
-    with pytest.warns(DeprecationWarning, match="'speed' of Knobs is now called 'rate'") as told:
-        knobs = Knobs(1, speed=0.25)
-    assert knobs.rate == 0.25
-    assert told[0].filename == __file__
-    with pytest.warns(DeprecationWarning, match="how='old' of Knobs is now called 'new'"):
-        assert Knobs(1, how="old").how == "new"
-    with pytest.warns(DeprecationWarning, match="now called 'rate'"):
-        assert knobs.speed == 0.25
-    with pytest.raises(TypeError, match="both 'speed' and 'rate'"):
-        Knobs(1, speed=0.1, rate=0.2)
-    with pytest.raises(TypeError, match="both 'speed' and 'rate'"):
-        Knobs(1, 0.2, speed=0.1)
-
-
-def test_new_names_warn_of_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        replace(Knobs(1, rate=0.25), how="plain")
 
 
 def test_a_plain_dataclass_is_looked_at_as_far_as_its_types_say():
@@ -311,25 +287,6 @@ def test_a_number_may_come_in_many_types():
 def test_bounds_that_contradict_are_refused_by_the_library():
     with pytest.raises(ValueError, match="Cannot specify both `gt` and `ge`"):
         Setting("x", float, 1.0, Declared(at_least=0, above=0)).refusal(1.0)
-
-
-def test_names_are_replaced_and_choices_only_when_asked_for():
-    known = settings_of_class(Knobs)
-    assert former_names(known) == {"speed": "rate"}
-    with pytest.warns(DeprecationWarning, match="is now called"):
-        assert renamed("K", {"speed": 1, "how": "old", "odd": 2}, known) == {"rate": 1, "how": "new", "odd": 2}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert renamed("K", {"how": "old"}, known, values=False) == {"how": "old"}
-        assert renamed("K", {"how": ["old"], "rate": 1}, known) == {"how": ["old"], "rate": 1}
-    with pytest.raises(TypeError, match="both 'speed' and 'rate'"):
-        renamed("K", {"rate": 1, "speed": 1}, known)
-
-
-def test_former_names_can_be_given_by_place_and_too_many_places_are_refused():
-    assert Knobs(1, 0.25, 2.0).step == 2.0
-    with pytest.raises(TypeError, match="takes from 2 to"):
-        Knobs(*range(20))
 
 
 def test_any_value_may_stand_beside_words():

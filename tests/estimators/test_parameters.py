@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from dataclasses import MISSING, replace
 from typing import get_type_hints
 
@@ -137,35 +136,6 @@ def test_estimators_are_offered_at_the_top_and_are_no_algorithms(made):
 def test_an_unknown_parameter_is_named():
     with pytest.raises(TypeError, match="unexpected keyword argument 'gama'"):
         fedfactor.FNMF(2, gama=0.1)
-
-
-def test_old_names_are_taken_with_a_warning(X):
-    with pytest.warns(DeprecationWarning, match="'alpha' of FNMF is now called 'significance'") as told:
-        model = fedfactor.FNMF(2, alpha=0.05)
-    assert told[0].filename == __file__
-    assert model.get_params()["significance"] == 0.05
-    assert "alpha" not in model.get_params()
-    with pytest.warns(DeprecationWarning, match="now called 'row_norm'"):
-        model.set_params(scale="free")
-    assert model.row_norm == "free"
-    with pytest.warns(DeprecationWarning, match="now called 'significance'"):
-        assert model.alpha == 0.05
-    with pytest.warns(DeprecationWarning, match="now called 'significance'"):
-        model.alpha = 0.01
-    assert clone(model).significance == 0.01
-    with pytest.raises(TypeError, match="both 'alpha' and 'significance'"):
-        fedfactor.FNMF(2, alpha=0.1, significance=0.2)
-
-
-def test_an_old_choice_is_taken_with_a_warning(X):
-    old = fedfactor.OneShotNMF(2, local_solver="ipalm", random_state=0)
-    assert old.get_params()["local_solver"] == "ipalm"  # as given, as scikit-learn wants it
-    with pytest.warns(DeprecationWarning, match="local_solver='ipalm' of OneShotNMF is now called 'gradient'"):
-        old.fit(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)
-        new = fedfactor.OneShotNMF(2, local_solver="gradient", random_state=0).fit(X)
-    np.testing.assert_array_equal(old.components_, new.components_)
 
 
 def test_max_iter_is_an_alias_of_rounds():

@@ -45,29 +45,6 @@ def test_a_party_is_known_by_its_key(trial, tmp_path):
         Member(trial.toml, tmp_path / "eve.key")
 
 
-def test_a_folder_of_0_1_signs_up_anew(trial):
-    """It knew no limits, and filed rows without checksums: what is new is shown, and agreed to."""
-    store = member(trial).sign_up(trial.files["north"])
-    signed = json.loads((store.folder / "signed.json").read_bytes())
-    rows = np.array(store.shard.X)
-    del signed["terms"]["limits"], signed["known"]
-    (store.folder / "signed.json").write_text(json.dumps(signed))
-    agreement = json.loads((store.folder / "agreement.json").read_bytes())
-    for later in ("sha256", "format", "noise", "links", "limits", "start"):
-        del agreement[later]
-    (store.folder / "agreement.json").write_text(json.dumps({**agreement, "terms": "another version's"}))
-    about = json.loads((store.folder / "data" / "about.json").read_bytes().partition(b"\nsha256")[0])
-    del about["sha256"]
-    (store.folder / "data" / "about.json").write_text(json.dumps(about))
-    with pytest.raises(
-        TermsError, match=r"version 0\.1 knew none, and now you answer at most 10 runs(.|\n)*accept-changes"
-    ):
-        member(trial).sign_up(trial.files["north"])
-    again = member(trial).sign_up(trial.files["north"], accept_changes=True)
-    assert again.agreement == trial.terms.agreement("north")
-    np.testing.assert_array_equal(again.shard.X, rows)
-
-
 def test_signing_up_again_keeps_the_state_and_other_terms_or_rows_are_refused(trial):
     store = member(trial).sign_up(trial.files["north"])
     (store.folder / "state.safetensors").write_bytes(b"kept")

@@ -184,23 +184,6 @@ def told(folder, change):
     file.write_text(json.dumps(change(record)))
 
 
-def test_settings_that_have_new_names_are_read_by_their_old_ones(rows, tmp_path, recwarn):
-    model = fitted(fedfactor.FNMF, rows, significance=0.2, row_norm="free")
-    fedfactor.save(model, tmp_path)
-    names = {"significance": "alpha", "row_norm": "scale"}
-
-    def older(record):
-        settings = {names.get(key, key): value for key, value in record["settings"].items()}
-        return record | {"settings": settings | {"local_solver": "ipalm"}}
-
-    recwarn.clear()
-    told(tmp_path, older)
-    again = fedfactor.load(tmp_path)
-    assert (again.significance, again.row_norm, again.local_solver) == (0.2, "free", "gradient")
-    assert load_run(tmp_path).algorithm == model.run_.algorithm
-    assert not [each for each in recwarn if each.category is DeprecationWarning]  # nobody typed them
-
-
 @pytest.mark.parametrize(("by", "said"), [("0.9.1", "fedfactor 0.9.1"), ("none", "another version")])
 def test_a_setting_that_nobody_knows_here_is_not_left_out_in_silence(rows, tmp_path, by, said):
     fedfactor.save(fitted(fedfactor.PooledNMF, rows), tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import types
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
@@ -17,7 +16,7 @@ from fedfactor.cli.console import Debug, console, polite
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.errors import DataError
 from fedfactor.core.grid import grid_of
-from fedfactor.core.parameters import renamed, settings_of_class
+from fedfactor.core.parameters import settings_of_class
 from fedfactor.io.file_content import Reading
 from fedfactor.io.formats import endings
 
@@ -48,11 +47,6 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
         if key in words:
             raise ValueError(f"--set gives {key} twice, {words[key]!r} and {value!r}. Leave one of them out.")
         words[key] = value
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        words = renamed(cls.__name__, words, list(known.values()))
-    for each in told:
-        typer.echo(f"Note: {each.message}", err=True)
     given = {key: value for key, value in common.items() if value is not None}
     odd = [key for key in (*given, *words) if key not in known]
     if odd:

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
-from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import wraps
-from inspect import signature
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 
-from fedfactor.core.errors import callers_level
 from fedfactor.core.parameter_messages import bounds_words, must_be, type_words, types_of, wanted
 
 T = TypeVar("T")
@@ -37,8 +32,6 @@ class Declared:
     at_most: float | None = None
     below: float | None = None
     because: str = ""
-    formerly: str | None = None
-    former_values: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     check: bool = True
     shown: str = ""
 
@@ -153,8 +146,6 @@ def setting(
     at_most: float | None = None,
     below: float | None = None,
     because: str = "",
-    formerly: str | None = None,
-    former_values: Mapping[Any, Any] | None = None,
     check: bool = True,
     shown: str = "",
 ) -> Any:
@@ -170,10 +161,6 @@ def setting(
         Where numbers must lie. Infinity is refused unless ``at_most`` is infinite.
     because : str, optional
         Why the bounds are what they are; told when a value is refused.
-    formerly : str, optional
-        The name that it had before; still taken, with a warning.
-    former_values : mapping, optional
-        Choices that have a new name: old → new; still taken, with a warning.
     check : bool, default=True
         False: the owner of the setting looks at its values itself.
     shown : str, optional
@@ -196,8 +183,7 @@ def setting(
     >>> settings_of_class(Shrink)[0].type_words
     'float in [0, 1]'
     """
-    former: Mapping[Any, Any] = {} if former_values is None else former_values
-    declared = Declared(words, at_least, above, at_most, below, because, formerly, former, check, shown)
+    declared = Declared(words, at_least, above, at_most, below, because, check, shown)
     return field(default=default, metadata={KEY: declared})
 
 
@@ -213,13 +199,8 @@ def set_by_run(words: str = "", *, default: Any = None) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(setting, set_by_privacy, set_by_run, field))
 def declares_settings(cls: type[T]) -> type[T]:
-    """Make a class a frozen, slotted dataclass.
-
-    Names and values that a parameter had before are taken with a :class:`DeprecationWarning` that names the new ones.
-    """
-    made = dataclass(frozen=True, slots=True)(cls)
-    _take_former_names(made)
-    return made
+    """Make a class a frozen, slotted dataclass."""
+    return dataclass(frozen=True, slots=True)(cls)
 
 
 def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]:
@@ -251,76 +232,6 @@ def check_settings(holder: Any, settings: list[Setting] | None = None) -> None:
         said = each.refusal(getattr(holder, each.name))
         if said:
             raise ValueError(said)
-
-
-def former_names(settings: list[Setting]) -> dict[str, str]:
-    """Return old name → new name of settings that were renamed."""
-    return {each.declared.formerly: each.name for each in settings if each.declared.formerly}
-
-
-def renamed(owner: str, given: Mapping[str, Any], settings: list[Setting], *, values: bool = True) -> dict[str, Any]:
-    """Replace names (and choices) that settings had before by those of now, with a warning for each."""
-    old = former_names(settings)
-    known = {each.name: each for each in settings}
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        now = old.get(name, name)
-        if now in found or (now != name and now in given):
-            raise TypeError(f"{owner} got both {name!r} and {now!r}, the old and the new name of one setting.")
-        if now != name:
-            _warn(f"The setting {name!r} of {owner} is now called {now!r}.")
-        found[now] = renamed_value(owner, known[now], value) if values and now in known else value
-    return found
-
-
-def renamed_value(owner: str, declared: Setting, value: Any) -> Any:
-    """Replace a choice by its new name, with a warning."""
-    former = declared.declared.former_values
-    if not isinstance(value, str) or value not in former:
-        return value
-    _warn(f"{declared.name}={value!r} of {owner} is now called {former[value]!r}.")
-    return former[value]
-
-
-def _warn(what: str) -> None:
-    warnings.warn(f"{what} The old name will be refused in a later version.", DeprecationWarning, callers_level())
-
-
-def _take_former_names(cls: type) -> None:
-    settings = settings_of_class(cls)
-    if not any(each.declared.formerly or each.declared.former_values for each in settings):
-        return
-    made: Callable[..., None] = cls.__init__
-    places = list(signature(made).parameters)[1:]
-
-    @wraps(made)
-    def __init__(self: Any, *args: Any, **named: Any) -> None:
-        given = dict(zip(places, args, strict=False)) if len(args) <= len(places) else None
-        if given is None or set(given) & set(named):
-            made(self, *args, **named)  # which says what is wrong
-        else:
-            made(self, **renamed(cls.__name__, {**given, **named}, settings))
-
-    cls.__init__ = __init__
-    offer_former_names(cls, settings)
-
-
-def offer_former_names(cls: type, settings: list[Setting]) -> None:
-    """Let a renamed setting be read, and written where others can be, under its old name."""
-    for old, new in former_names(settings).items():
-        setattr(cls, old, _former(cls.__name__, old, new))
-
-
-def _former(owner: str, old: str, new: str) -> property:
-    def read(self: Any) -> Any:
-        _warn(f"The setting {old!r} of {owner} is now called {new!r}.")
-        return getattr(self, new)
-
-    def write(self: Any, value: Any) -> None:
-        _warn(f"The setting {old!r} of {owner} is now called {new!r}.")
-        setattr(self, new, value)
-
-    return property(read, write, doc=f"The old name of ``{new}``.")
 
 
 def _is_number(value: Any) -> bool:

@@ -103,7 +103,7 @@ class FederatedEstimator(Estimator, ABC):
         Parameters
         ----------
         **params
-            By name; former names are taken with a warning.
+            By name; aliases are taken as well.
 
         Returns
         -------

@@ -1,12 +1,10 @@
-"""Other names of parameters: those of earlier versions, aliases, and those that scikit-learn uses."""
+"""Other names of parameters: aliases, and those that scikit-learn uses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
-
-from fedfactor.core.parameters import offer_former_names, renamed, settings_of_class
 
 __all__ = ["accept_other_names", "current_names"]
 
@@ -26,8 +24,6 @@ SCIKIT_LEARN: Mapping[str, tuple[str, ...]] = {
 
 def accept_other_names(**aliases: str) -> Callable[[T], T]:
     """Let an estimator take further names of its parameters in ``__init__``, ``set_params`` and as attributes.
-
-    Names that the declaration of the algorithm calls ``formerly`` are taken with a :class:`DeprecationWarning`.
 
     Parameters
     ----------
@@ -49,7 +45,6 @@ def accept_other_names(**aliases: str) -> Callable[[T], T]:
             init(self, *args, **current_names(cls, given))
 
         cls.__init__ = __init__
-        offer_former_names(cls, settings_of_class(cls._method))
         for alias, name in aliases.items():
             setattr(cls, alias, _alias(name))
         return cls
@@ -66,7 +61,7 @@ def current_names(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         If two names of one parameter are given, or a name of scikit-learn that has another one here.
     """
     known = cls._get_param_names()
-    found = renamed(cls.__name__, given, settings_of_class(cls._method), values=False)
+    found = dict(given)
     for alias, name in cls._aliases.items():
         if alias in found and name in found:
             raise TypeError(f"{cls.__name__} got both {alias!r} and {name!r}, two names of one parameter.")

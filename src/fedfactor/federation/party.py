@@ -88,8 +88,7 @@ class Member:
         kept = self._signed()
         if kept is None:
             return []
-        limits = f"limits: version 0.1 knew none, and now you answer at most {self.terms.limits[0]} runs"
-        return [limits] * _signed_with_0_1(kept) + self.terms.differences(Terms.of(kept["terms"]))
+        return self.terms.differences(Terms.of(kept["terms"]))
 
     def unknown(self) -> list[str]:
         """Name the parties whose keys are known from nobody but whoever wrote the file; empty where it does not matter.
@@ -149,10 +148,7 @@ class Member:
                 self._sign({**kept, "known": known})
             return self._with_books(ClientFolder(self.folder), ledger, budget, raise_budget)
         shard = prepare_rows(data, self.terms, self.name, reading)
-        if kept is None or _signed_with_0_1(kept):  # which filed rows without their checksums, and kept no books
-            before = ""
-        else:
-            before = kept.get("rows") or ClientFolder(self.folder).rows
+        before = "" if kept is None else kept.get("rows") or ClientFolder(self.folder).rows
         store = self._file_rows(shard, keep_out)
         self._sign({"terms": self.terms.content, "source": source, "known": known})
         return self._with_books(store, ledger, budget, raise_budget, before)
@@ -356,11 +352,6 @@ class Member:
             yield
         finally:
             os.close(handle)
-
-
-def _signed_with_0_1(kept: dict[str, Any]) -> bool:
-    """Tell whether a folder agreed to terms, and filed its rows, with version 0.1."""
-    return "limits" not in kept["terms"]
 
 
 def _source(data: str | Path, reading: Reading | None, keep_out: float) -> str:

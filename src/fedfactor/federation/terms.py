@@ -18,7 +18,6 @@ import numpy as np
 from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
-from fedfactor.core.parameters import renamed, settings_of_class
 from fedfactor.engines.capabilities import SupportsWarmStart
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
@@ -387,7 +386,6 @@ class Terms:
             cls = algorithm_class(str(settings.pop("name")))
         except ValueError as error:
             raise TermsError(str(error)) from None
-        settings = renamed(cls.__name__, settings, settings_of_class(cls))
         known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         odd = sorted(set(settings) - set(known))
         if odd:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 FORMAT = 2
-"""Of result folders; those of 0.1 have no number, and are read as well."""
+"""Of result folders."""
 
 NOBODY = "(shared)"
 """Under which name a run lies whose folder holds no owner's factors, as at a coordinator."""
@@ -105,13 +105,11 @@ def write_factors(
             (out / "private" / "run.json").unlink(missing_ok=True)
         write_atomic(shared / "run.json", _json(told), _SHARED)
     write_atomic(shared / "components.safetensors", _pack({"components": components}), _SHARED)
-    for old in ("features.json", "run.json", "components.safetensors"):  # of a version that knew no shared/
-        (out / old).unlink(missing_ok=True)
     return out
 
 
 def shared_folder(out_dir: str | os.PathLike[str]) -> Path:
-    """Find what may be published in a folder of results: ``shared/``, or the folder itself as version 0.1 wrote it."""
+    """Find what may be published in a folder of results: ``shared/``, or the folder itself when that was sent."""
     out = Path(out_dir)
     return out / "shared" if (out / "shared").is_dir() else out
 

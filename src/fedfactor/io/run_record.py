@@ -12,11 +12,10 @@ from fedfactor.core.atomic_files import read_json
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.core.missing_policies import parse_missing
-from fedfactor.io.former_settings import with_present_names
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import FORMAT, read_run, shared_folder
 
-_SAID = ("algorithm", "settings", "seed", "rounds")
+_SAID = ("format", "algorithm", "settings", "seed", "rounds")
 _OF_ALL = ("status", "bytes_up", "bytes_down")
 _OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 _KINDS: dict[str, Any] = {
@@ -99,10 +98,10 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
         own = {name: record[name] for name in ("party", *_OF_ONE) if name in record}
         record = {**own, **read_json(path, "Give a folder written by fedfactor fit.")}
     known = record if isinstance(record, dict) else {}
-    number = known.get("format", 1)
-    if not isinstance(number, int) or number > FORMAT:
+    number = known.get("format", FORMAT)  # without one it is damaged, as the next check says
+    if number != FORMAT:
         raise DataError(
-            f"{path} is of format {str(number)[:40]}, which a later version writes; this one reads up to {FORMAT}. "
+            f"{path} is of format {str(number)[:40]}, which another version writes; this one reads {FORMAT}. "
             "Install that version, or run fedfactor fit again."
         )
     lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
@@ -114,7 +113,7 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
             f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
             "fit again."
         )
-    return with_present_names(record)
+    return record
 
 
 def missing_of(record: dict[str, Any]) -> float | str | None:

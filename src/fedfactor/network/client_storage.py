@@ -50,7 +50,7 @@ PUBLIC = "fedfactor.algorithms"
 """Where the algorithms are that an agreement may name."""
 
 FORMAT = 3
-"""Of ``agreement.json``; those of 0.1 have no number and those of format 2 no checksum, and are read as well."""
+"""Of ``agreement.json``; those of format 2 have no checksum, and are read as well."""
 
 _CHECKED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 """How a file of format 3 begins: with the SHA-256 of all that follows."""
@@ -188,15 +188,15 @@ class Agreement:
 
     @classmethod
     def of(cls, data: bytes) -> Agreement:
-        """Read what :meth:`to_json` wrote, or refuse it when a bit changed; what came after 0.1 may be lacking."""
+        """Read what :meth:`to_json` wrote, or refuse it when a bit changed."""
         checked = _CHECKED.match(data)
         if checked and hashlib.sha256(data[checked.end() :]).hexdigest().encode() != checked[1]:
             raise DataError("its checksum is wrong")
         raw: dict[str, Any] = json.loads(data)
-        number = raw.pop("format", 1)
+        number = raw.pop("format", None)
         if checked:
             raw.pop("sha256")
-        if number not in ((FORMAT,) if checked else (1, 2)):
+        if number not in ((FORMAT,) if checked else (2,)):
             raise DataError(f"it is of format {str(number)[:40]}, and this version reads up to {FORMAT}")
         about: dict[str, Any] = raw.pop("meta")
         names = tuple(about.pop("clients"))

@@ -125,7 +125,7 @@ def read_head(data: bytes) -> Head:
     """Read only the head; allocates nothing for the message."""
     beside = read_header(data)[1]
     text = beside.get("message")
-    theirs = str(beside.get("version", "0.1" if "letter" in beside else WIRE))[:12]
+    theirs = str(beside.get("version", WIRE))[:12]
     if theirs != WIRE:
         raise ProtocolError(
             f"A message of fedfactor {theirs!r} arrived, but this is {WIRE}. Parties and server need the same minor "

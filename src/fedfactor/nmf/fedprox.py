@@ -213,7 +213,6 @@ class FedProxNMF(Averaging):
     local_solver: Solver = setting(
         "Coordinate descent, projected gradient steps, or multiplicative updates.",
         default="hals",
-        former_values={"ipalm": "gradient"},
     )
     inertia: float = setting(
         "Share of the last move that is added before a gradient step (iPALM).", default=0.0, at_least=0, below=0.5
@@ -225,7 +224,6 @@ class FedProxNMF(Averaging):
     row_norm: RowNorm = setting(
         "V is sent with rows of norm 1; with the norm of their column of U; or as it is.",
         default="free",
-        formerly="scale",
     )
     tol: float = setting(
         "The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all "

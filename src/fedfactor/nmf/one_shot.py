@@ -102,7 +102,6 @@ class OneShotNMF(RefitRows):
     local_solver: Solver = setting(
         "Coordinate descent, projected gradient steps, or multiplicative updates.",
         default="hals",
-        former_values={"ipalm": "gradient"},
     )
     local_tol: float = setting(
         "An owner stops when ten steps lower its loss by less than this share; 0 takes all steps.",

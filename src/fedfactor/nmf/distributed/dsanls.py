@@ -175,7 +175,7 @@ class DSANLS(Algorithm):
         default="relative",
     )
     schedule_start: float | None = setting(
-        "Proximal weight, or gradient step, to begin with.", default=None, at_least=0, formerly="start"
+        "Proximal weight, or gradient step, to begin with.", default=None, at_least=0
     )
     growth: float | None = setting(
         "Proximal weight ``schedule_start + growth t``, or gradient step ``schedule_start / (1 + growth t)``.",

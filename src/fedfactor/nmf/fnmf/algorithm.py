@@ -93,7 +93,6 @@ class FNMF(Algorithm):
         "or one-sided owners then run further away from each other between two exchanges. *printed*: gradient steps of "
         "the lengths that the paper prints, which diverge.",
         default="gradient",
-        former_values={"ipalm": "gradient"},
     )
     inertia: float = setting(
         "Share of the last move that is added before a gradient step.", default=0.0, at_least=0, below=0.5
@@ -106,7 +105,6 @@ class FNMF(Algorithm):
         default=1e-3,
         above=0,
         below=1,
-        formerly="alpha",
     )
     correction: Correction = setting(
         'Divide ``significance`` by the number of pairs of components, or (``"none"``) test each pair at that level.',
@@ -123,7 +121,6 @@ class FNMF(Algorithm):
         "component that an owner hardly uses can otherwise have any norm, and drown the others in distances and "
         "averages.",
         default="unit",
-        formerly="scale",
     )
     tol: float = setting(
         "Converged when the middle moves by less than this share of its norm in ``patience`` rounds in a row; 0 uses "
