@@ -87,7 +87,7 @@ def test_other_fields_are_no_head(text):
 
 
 def test_messages_of_other_versions_are_named():
-    for beside, theirs in (({"version": "0.9"}, "0.9"), ({"letter": "x"}, "0.1"), ({"version": "9" * 50}, "9" * 12)):
+    for beside, theirs in (({"version": "0.9"}, "0.9"), ({"version": "9" * 50}, "9" * 12)):
         with pytest.raises(ProtocolError, match=f"A message of fedfactor '{theirs}' arrived, but this is {WIRE}"):
             read_head(to_bytes({}, beside))
     with pytest.raises(ProtocolError, match="they have no head"):
