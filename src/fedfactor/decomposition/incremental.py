@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,25 +10,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation
-from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.core.pytree import Tree
+from fedfactor.core.errors import DataError
 from fedfactor.core.run import Run
-from fedfactor.decomposition.messages import Held
 from fedfactor.decomposition.second_moments import diagonal
 from fedfactor.estimators.base import FederatedTransformer
-from fedfactor.privacy.dp import asked_of
+from fedfactor.estimators.totals import ChangesTotals
 
 ROUNDING = 1e-9
 """How far below zero rounding can leave a sum of squares from which others were taken off, relative to the former."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What is asked of the next run: rows that come (sign 1) or leave (sign −1), and the totals before."""
-
-    held: Tree
-    sign: int
-    in_clear: bool
 
 
 def _has_totals(model: Any) -> bool:
@@ -38,12 +25,8 @@ def _has_totals(model: Any) -> bool:
     return model.solver != "subspace"
 
 
-class KeepsTotals(FederatedTransformer):
+class KeepsTotals(ChangesTotals, FederatedTransformer):
     """An estimator that depends on the rows through totals, which it keeps."""
-
-    privacy: Any
-    _change: Change | None = None
-    _totals: Tree | None = None
 
     @available_if(_has_totals)
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: bool = False) -> Self:
@@ -116,17 +99,7 @@ class KeepsTotals(FederatedTransformer):
         return self._changed(X, groups, -1, consent)
 
     def _changed(self, X: Any, groups: Any, sign: int, consent: bool) -> Self:
-        if asked_of(self.privacy) is not None:
-            raise IncompatibleError(
-                "Each exchange under noise spends budget of its own, and the totals before could be compared with "
-                "those after. Fit the rows that remain, within the budget."
-            )
-        if self._totals is None:
-            raise IncompatibleError(
-                "No totals of the earlier rows are at hand: fit keeps them in the process of the server and in no "
-                "folder, and the subspace solver has none. Fit again, with solver='gram', in this process."
-            )
-        self._change = Change(self._totals, sign, consent)
+        self._change = self._asked(sign, consent, "with solver='gram'")
         try:
             self._learn(X, groups, further=True)
         finally:
@@ -134,31 +107,7 @@ class KeepsTotals(FederatedTransformer):
         return self
 
     def _begun(self, algorithm: Algorithm, further: bool) -> Algorithm:
-        change = self._change
-        if change is None:
-            return algorithm
-        return replace(algorithm, held=Held(change.held, change.sign))  # type: ignore[reportCallIssue]
-
-    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
-        if self._change is None or self.privacy is None:
-            return super()._run(algorithm, federation, engine, seed)
-        from fedfactor.privacy.planner import parts_of  # late: a run in the clear needs none of it
-
-        hidden = next((link for link in parts_of(self.privacy).links if link.hides), None)
-        if hidden is None:
-            return super()._run(algorithm, federation, engine, seed)
-        least = max(2, getattr(hidden, "min_clients", 2))
-        if len(federation) >= least:
-            return super()._run(algorithm, federation, engine, seed)
-        if not self._change.in_clear:
-            raise IncompatibleError(
-                "Secure aggregation hides the sums of one client among others, but the totals before and after the "
-                f"rows of {', '.join(federation.names)} differ by just these sums. Change the rows of {least} clients "
-                "or more together, or pass consent=True where their owners agree."
-            )
-        plain = copy.copy(self)
-        plain.privacy = None
-        return FederatedTransformer._run(plain, algorithm, federation, engine, seed)
+        return self._with_totals(algorithm)
 
     def _keep(self, result: Run, federation: Federation) -> None:
         change = self._change

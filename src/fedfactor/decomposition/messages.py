@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from fedfactor.core.algorithm import LocalFactors, Uplink
 from fedfactor.core.pytree import Array, record
@@ -90,20 +87,6 @@ class Totals:
     half: Array
     total: Array
     rows: Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """Totals of earlier rows, to which those of further rows are added (sign 1), or from which they leave (−1)."""
-
-    totals: Totals
-    sign: int
-
-    def with_rows(self, half: Array, total: Array, rows: float) -> tuple[Array, Array, np.float64]:
-        """Return the totals after the change."""
-        held = self.totals
-        sign = self.sign
-        return held.half + sign * half, held.total + sign * total, np.float64(held.rows + sign * rows)
 
 
 @record("pooled_pca.PCAFactors")

@@ -14,6 +14,7 @@ from fedfactor.core.download_validation import odd_numbers
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.pytree import Array
+from fedfactor.core.totals import Held
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.decomposition.coordinates import coordinates, odd_directions, score_of_cells
 from fedfactor.decomposition.krylov import eigenvectors_within, next_directions, orthonormal_rows
@@ -21,7 +22,6 @@ from fedfactor.decomposition.messages import (
     AskMoments,
     AskProducts,
     Components,
-    Held,
     Local,
     Moments,
     PCAFactors,
@@ -81,7 +81,7 @@ class _SecondMoments(Algorithm):
     fitted: tuple[tuple[float, ...], ...] | None = set_by_run(
         "Column means, singular values, variances, and the variance and number of all rows.", default=None
     )
-    held: Held | None = set_by_run("Totals of earlier rows, which those of the run change.", default=None)
+    held: Held[Totals] | None = set_by_run("Totals of earlier rows, which those of the run change.", default=None)
 
     domain: ClassVar[Domain] = Domain.REAL
     pooled: ClassVar[bool] = True
@@ -187,7 +187,8 @@ class _SecondMoments(Algorithm):
             rows = np.float64(self.row_count or 1) if up.rows is None else np.float64(up.rows)
             half, total = (up.half, up.total) if self.row_clip is None else self._unclipped(up, state.total.dtype)
             if self.held is not None:
-                half, total, rows = self.held.with_rows(half, total, float(rows))
+                now = self.held.changed(self.held.totals, Totals(half, total, rows))
+                half, total, rows = now.half, now.total, np.float64(now.rows)
             return replace(state, rows=rows, total=total, half=half, done=np.int64(1)), AskMoments(np.int64(0))
         assert state.asked is not None  # products follow directions
         cohort = np.frombuffer(hashlib.sha256("\0".join(at.participants).encode()).digest(), np.uint8)

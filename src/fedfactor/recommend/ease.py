@@ -11,8 +11,9 @@ from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Score
 from fedfactor.core.client_data import Shard
 from fedfactor.core.download_validation import odd_columns, odd_numbers
 from fedfactor.core.errors import DataError
-from fedfactor.core.parameters import declares_settings, set_by_privacy, setting
+from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.pytree import Array, record, to_numpy
+from fedfactor.core.totals import Held
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.memoize import once
 from fedfactor.recommend.alternating_least_squares import half_size
@@ -89,12 +90,17 @@ class Diagonal:
 
 @record("pooled_ease.Gram")
 class Gram:
-    """Up: half of ``XᵀX`` and, where pairs of few users are to be found, half of how many users share two items."""
+    """Up: half of ``XᵀX`` and, where pairs of few users are to be found, half of how many users share two items.
+
+    ``users``, ``rows``: users of each item, and in all, where these rows come to others or leave them.
+    """
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 
     half: Array
     pairs: Array | None = None
+    users: Array | None = None
+    rows: Array | None = None
 
 
 @record("pooled_ease.Pairs")
@@ -124,6 +130,14 @@ class Local:
     n_rows: Array
 
 
+@record("pooled_ease.Totals")
+class Totals:
+    """Sums over all rows, and the columns that they are of."""
+
+    columns: Array
+    sums: Gram
+
+
 @record("pooled_ease.Server")
 class Server:
     """The server's memory."""
@@ -137,6 +151,7 @@ class Server:
     depth: Array
     ridge: Array
     done: Array
+    totals: Totals | None = None
 
 
 @record("pooled_ease.ItemFactors")
@@ -218,6 +233,7 @@ class PooledEASE(Algorithm):
         default=None,
     )
     row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
+    held: Held[Totals] | None = set_by_run("Totals of earlier rows, which those of the run change.", default=None)
 
     handles_missing: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
@@ -231,6 +247,8 @@ class PooledEASE(Algorithm):
             )
         if self.low_rank is not None and self.min_pairs > 1:
             raise ValueError("min_pairs needs the whole Gram matrix. Leave low_rank out, or min_pairs at 1.")
+        if self.held is not None and (self.low_rank is not None or self.row_clip is not None):
+            raise ValueError("Totals that change are those of a whole Gram matrix without noise. Set low_rank=None.")
         if self.row_clip is not None and (self.min_users > 1 or self.min_pairs > 1):
             raise ValueError(
                 "min_users and min_pairs look at exact counts, which noise does not protect. Set both to 1 with dp."
@@ -241,12 +259,15 @@ class PooledEASE(Algorithm):
         m, kind, whole = meta.n_features, meta.dtype, Leaf("int64", ())
         columns, row = Leaf("int64", (m,), exact=False), Leaf(kind, (m,))
         found: dict[type, Spec] = {}
-        if self.row_clip is None:
-            found |= {Count: {"nothing": whole}, Counts: {"users": row, "rows": Leaf("float64", ())}}
+        counts: Spec = {"users": row, "rows": Leaf("float64", ())}
+        if self.row_clip is None and self.held is None:
+            found |= {Count: {"nothing": whole}, Counts: counts}
         if self.low_rank is None:
             half = Leaf(kind, (half_size(m),), exact=False)
-            found |= {AskGram: {"columns": columns}, Gram: {"half": half}}
-            found[Gram] = {"half": half, "pairs": half} if self.min_pairs > 1 else {"half": half}
+            pairs: Spec = {"pairs": half} if self.min_pairs > 1 else {}
+            found |= {AskGram: {"columns": columns}, Gram: {"half": half, **pairs}}
+            if self.held is not None:
+                found[Gram] = {**found[Gram], "users": Leaf(kind, (m,), exact=False), "rows": counts["rows"]}
             return found | {Weights: {"columns": columns, "B": Leaf(kind, (m, m), exact=False)}}
         found |= {AskDiagonal: {"columns": columns}, Diagonal: {"diagonal": Leaf(kind, (m,), exact=False)}}
         asked = {"columns": columns, "order": columns, "depth": columns}
@@ -262,6 +283,8 @@ class PooledEASE(Algorithm):
         every = np.arange(m)
         zeros = np.zeros(m, meta.dtype)
         server = Server(every, none, zeros, np.float64(0), zeros, every[:0], every[:0], np.float64(self.ridge), none)
+        if self.held is not None:
+            return server, AskGram(np.asarray(self.held.totals.columns))
         return server, Count(none) if self.row_clip is None else self._ask(every)
 
     def _ask(self, columns: Array) -> AskGram | AskDiagonal:
@@ -286,14 +309,18 @@ class PooledEASE(Algorithm):
             users = np.bincount(R.indices, minlength=R.shape[1]).astype(R.dtype)
             return state, Counts(users, np.float64(R.shape[0]))
         columns = np.asarray(down.columns)
-        part = _some(R, columns)
-        Z = balanced_rows(units(part, self.counts), self.balance, self.row_clip)
+        # A row weighs the same whichever items are left out, so that its part of the sums can be taken off again.
+        Z = _some(balanced_rows(units(R, self.counts), self.balance, self.row_clip), columns)
         if isinstance(down, AskDiagonal):
             return state, Diagonal(np.asarray(Z.multiply(Z).sum(axis=0)).ravel().astype(R.dtype))
         if self.low_rank is not None:
             return state, Pairs(gram_pairs(Z, np.asarray(down.order), np.asarray(down.depth)).astype(R.dtype))
-        pairs = common_pairs(part).astype(R.dtype) if self.min_pairs > 1 else None
-        return state, Gram(gram_half(Z).astype(R.dtype), pairs)
+        pairs = common_pairs(_some(R, columns)).astype(R.dtype) if self.min_pairs > 1 else None
+        up = Gram(gram_half(Z).astype(R.dtype), pairs)
+        if self.held is None:
+            return state, up
+        users = np.bincount(R.indices, minlength=R.shape[1])[columns].astype(R.dtype)
+        return state, replace(up, users=users, rows=np.float64(R.shape[0]))
 
     def _touched(self, X: Array, mask: Any) -> Any:
         R = observed(X, mask)
@@ -332,17 +359,31 @@ class PooledEASE(Algorithm):
         return done, Weights(state.columns, H.astype(kind), F.astype(kind), state.order, state.depth)
 
     def _solved(self, state: Server, up: Gram) -> tuple[Server, Weights]:
-        m = len(state.columns)
-        one, two = np.triu_indices(m)
-        G = np.empty((m, m))
-        G[one, two] = G[two, one] = up.half
-        if up.pairs is not None:
-            pairs = np.empty((m, m))
-            pairs[one, two] = pairs[two, one] = np.rint(np.asarray(up.pairs, np.float64))
-            G = unlikely_pairs(G, pairs, self.min_pairs, float(state.rows))
+        columns = np.asarray(state.columns)
+        sums = up
+        if self.held is not None:
+            columns = np.asarray(self.held.totals.columns)
+            sums = self.held.changed(self.held.totals.sums, up)
+        elif self.row_clip is None:
+            sums = replace(up, users=state.users, rows=state.rows)
+        # Items that are no longer of enough users have no weights, but their sums are kept: users may come back.
+        enough = slice(None) if self.held is None else np.flatnonzero(np.asarray(sums.users) >= self.min_users)
+        G = _symmetric(sums.half, len(columns))[enough][:, enough]
+        if sums.pairs is not None:
+            pairs = np.rint(_symmetric(sums.pairs, len(columns)))[enough][:, enough]
+            G = unlikely_pairs(G, pairs, self.min_pairs, float(0 if sums.rows is None else sums.rows))
         B, ridge = item_weights(G, float(self.ridge))
-        state = replace(state, ridge=np.float64(ridge), done=np.int64(1))
+        totals = Totals(columns, sums) if self.row_clip is None else None
+        state = replace(state, columns=columns[enough], ridge=np.float64(ridge), done=np.int64(1), totals=totals)
         return state, Weights(state.columns, B.astype(up.half.dtype))
+
+    def totals(self, state: Server) -> Totals | None:
+        """Return the sums that stand for all rows: further rows add to them, and others leave."""
+        return state.totals
+
+    def learned(self, down: Any) -> Algorithm:
+        """Let go of earlier totals, which the run has changed."""
+        return self if self.held is None else replace(self, held=None)
 
     def converged(self, state: Server) -> bool:
         """Tell whether the weights are made."""
@@ -406,6 +447,14 @@ class PooledEASE(Algorithm):
             fitted = (factors.U[start : start + BLOCK] @ factors.V)[part.row, part.col]
             sse += float(np.square(part.data - fitted, dtype=np.float64).sum())
         return Score.of(sse, R.nnz, float(np.square(R.data, dtype=np.float64).sum()))
+
+
+def _symmetric(half: Array, m: int) -> np.ndarray:
+    """Return the matrix, in double precision, whose upper half is given row by row."""
+    one, two = np.triu_indices(m)
+    G = np.empty((m, m))
+    G[one, two] = G[two, one] = half
+    return G
 
 
 def _some(R: Any, columns: np.ndarray) -> Any:

@@ -7,17 +7,17 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfactor import algorithms
-from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.engines.engine import Engine
 from fedfactor.estimators.parameter_names import accept_other_names
 from fedfactor.privacy.dp import asked_of
-from fedfactor.recommend.list_estimator_base import CatalogueRecommender, ListRecommender
+from fedfactor.recommend.incremental import KeepsUsers
+from fedfactor.recommend.list_estimator_base import CatalogueRecommender
 from fedfactor.recommend.user_table import DeepTable
 
 
 @accept_other_names()
-class PooledEASE(ListRecommender):
+class PooledEASE(KeepsUsers):
     r"""Recommender from co-occurrences (EASE), with the result of pooled data, by one exchange of a Gram matrix.
 
     .. math:: \min_B \|X - X B\|^2 + \lambda\|B\|^2 \quad \text{with} \quad \mathrm{diag}(B) = 0
@@ -94,10 +94,6 @@ class PooledEASE(ListRecommender):
         self.balance = balance
         self.min_users = min_users
         self.min_pairs = min_pairs
-
-    def _federation(self, found: Any) -> Federation:
-        """Leave the mask out: what is not stored was not touched, which is something to go by."""
-        return found.federation(masked=False)
 
     def _exchanges(self) -> int | None:
         """Return how many exchanges a private run pays for: those that take place."""
