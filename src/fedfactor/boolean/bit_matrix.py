@@ -4,6 +4,9 @@ Row i of a packed matrix is ``ceil(m / 64)`` words of type uint64; bit j of word
 are zero.
 """
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import sys

@@ -1,5 +1,8 @@
 """Base classes of the Boolean estimators: thresholds, Boolean products and metrics."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import warnings
@@ -113,7 +116,7 @@ class BooleanTransformer(BooleanRows, FederatedTransformer):
         super()._keep(result, federation)
         if result.owners_only is not None:  # exact counts are not covered by the promise of a private run
             for name in ("metrics_", "loss_"):
-                self.__dict__.pop(name, None)
+                vars(self).pop(name, None)
             return
         # On an engine of many processes each holds only its own owners' factors, and measures those; scores are of all.
         names = [name for name in federation.names if name in self.client_factors_]

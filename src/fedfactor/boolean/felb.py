@@ -1,5 +1,8 @@
 """FELB and FALB: clients take proximal steps towards Boolean factors, the server averages V and applies the prox."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import logging

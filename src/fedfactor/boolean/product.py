@@ -4,6 +4,9 @@ Data and factors are NumPy, torch or SciPy sparse with entries 0 and 1; inside, 
 block of rows at a time, so that sparse data are never made dense.
 """
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math

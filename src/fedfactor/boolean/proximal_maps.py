@@ -4,6 +4,9 @@ The step works on one factor as :mod:`fedfactor.linalg.nnls` does: W (n × k) wi
 U; for V pass ``W = Vᵀ``, ``G = UᵀU``, ``B = (UᵀX)ᵀ``. Nothing is written to the inputs.
 """
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,8 @@
 """Planted Boolean tiles of the FELB paper: tiles of ones at random places, destructive noise, rows dealt to clients."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,8 @@
 """Planted data of the FNMF paper: dense blocks at random places and noise; shared and private components."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Literal

@@ -118,7 +118,7 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
         if change is not None and change.sign < 0:
             self.client_factors_ = {}
             for name in ("reconstruction_err_", "relative_error_"):
-                self.__dict__.pop(name, None)
+                vars(self).pop(name, None)
 
 
 def _check_left(before: Any, after: Any) -> None:

@@ -1,5 +1,8 @@
 """Base class of the estimators over rows: validate, split, run, keep the results."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math
@@ -205,7 +208,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
                     "groups says who owns each row of one matrix, but this X comes with its owners. Leave groups out."
                 )
             if not further:
-                self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+                vars(self).pop("feature_names_in_", None)  # of an earlier fit
             return None, owned.federation_of(X, self.missing_values)
         X, groups = owned.column_of_groups(X, groups)
         X = _inputs.matrix(self, X, reset=not further)
@@ -259,7 +262,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
             self.relative_error_ = result.relative_error
         else:
             for name in _EXACT_ERRORS:
-                self.__dict__.pop(name, None)
+                vars(self).pop(name, None)
         self.n_features_in_ = int(result.V.shape[1])
         self._missing = federation.missing_values
         self.preprocess_ = Preprocessed.of(federation.preprocess, self.n_features_in_)

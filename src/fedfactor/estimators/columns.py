@@ -1,5 +1,8 @@
 """Base classes of estimators whose clients hold columns, and of those whose nodes hold blocks of X."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any, Literal

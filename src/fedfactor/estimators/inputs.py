@@ -1,5 +1,8 @@
 """Input of the estimators, as scikit-learn takes it: a matrix in one of many forms, and seeds."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import secrets

@@ -1,5 +1,8 @@
 """The rank of a joint step, chosen by the server from what it holds."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

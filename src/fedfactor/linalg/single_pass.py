@@ -202,7 +202,7 @@ def _prepared(
     """Prepare a pass over rows in main memory; None where there is no compiled loop for them."""
     if isinstance(X, np.ndarray):
         run = kernel("dense_rows", X.dtype)
-        prepare = _dense
+        prepare: Callable[..., _Work] = _dense
     elif scipy.sparse.issparse(X) and X.format == "csr":
         run = kernel("sparse_rows", X.dtype, X.indices.dtype)
         prepare = _sparse

@@ -1,5 +1,8 @@
 """A client on its own: alternate between U and V on its own rows."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,8 @@
 """OneShotNMF: clients factor their own rows to the end, and the server combines the results once."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal

@@ -1,5 +1,8 @@
 """Figures of components whose columns have names."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,8 @@
 """Small federations on which an algorithm can show every fault: few rows, odd sizes, all dtypes and layouts."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping

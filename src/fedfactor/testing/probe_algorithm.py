@@ -1,5 +1,8 @@
 """An algorithm that uses every part of the contract, to find out what an engine leaves out."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass

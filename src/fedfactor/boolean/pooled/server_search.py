@@ -1,5 +1,8 @@
 """The server's side of the search: from summed counts to the next question."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from dataclasses import replace

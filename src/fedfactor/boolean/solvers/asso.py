@@ -1,5 +1,8 @@
 """ASSO: candidate components from associations between columns, chosen greedily."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence

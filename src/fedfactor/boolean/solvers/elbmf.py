@@ -1,5 +1,8 @@
 """ELBMF: relaxed factors drawn to {0, 1} by two elastic nets whose weight grows."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math

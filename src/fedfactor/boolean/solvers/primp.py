@@ -1,5 +1,8 @@
 """PRIMP: proximal alternating steps with a tent-shaped penalty, then thresholds and rank by code length."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any, Literal

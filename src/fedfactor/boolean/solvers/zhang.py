@@ -1,5 +1,8 @@
 """Binary factorization by penalty (Zhang et al.): multiplicative updates, then thresholds from a grid."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,5 +1,8 @@
 """How well two sets of components agree, whatever their order."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,5 +1,8 @@
 """How much of the data the factors leave unexplained, in all and owner by owner."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math

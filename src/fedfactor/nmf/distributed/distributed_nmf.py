@@ -1,5 +1,8 @@
 """Distributed NMF without sketches: multiplicative updates, HALS, and exact ANLS, over blocks of rows."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import ClassVar, Literal

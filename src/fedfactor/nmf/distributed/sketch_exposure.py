@@ -1,5 +1,8 @@
 """How much published sketches give away: when the sketched matrix can be solved for, and the attack that does it."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math

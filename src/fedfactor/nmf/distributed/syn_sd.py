@@ -1,5 +1,8 @@
 """Syn-SD and Syn-SSD: parties of one matrix take local steps and average the common factor, or sketches of it."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from dataclasses import replace

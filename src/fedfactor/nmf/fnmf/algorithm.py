@@ -1,5 +1,8 @@
 """FNMF: clients factor their own rows, and components are aligned before they are averaged."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from functools import reduce

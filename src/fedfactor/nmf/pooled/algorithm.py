@@ -1,5 +1,8 @@
 """PooledNMF: the iterates of NMF on pooled rows, from sums alone."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math

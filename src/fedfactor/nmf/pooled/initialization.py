@@ -5,6 +5,9 @@ folds them into k (:func:`~fedfactor.nmf.pooled.fold_components.fold_components`
 its own rows once and the server sees each owner's sums, stacks them, and folds those.
 """
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping

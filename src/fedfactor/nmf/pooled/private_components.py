@@ -1,5 +1,8 @@
 """Components of one owner beside the shared ones."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any

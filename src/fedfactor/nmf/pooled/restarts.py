@@ -1,5 +1,8 @@
 """Restarts of divergences: recognise a V that multiplicative steps cannot leave, before a run counts as converged."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any

@@ -6,6 +6,9 @@ torch) or SciPy CSR, and `mask` is as in :mod:`fedfactor.linalg.missing_values`.
 the others are missing; when they are zeros, rows are written out block by block.
 """
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator

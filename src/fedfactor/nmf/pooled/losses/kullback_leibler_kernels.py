@@ -4,6 +4,9 @@ r"""Steps for counts: the Kullback-Leibler loss ``D(X ‖ UV) = Σ x log(x / uv)
 :mod:`fedfactor.linalg.missing_values`. For sparse counts only stored cells are touched.
 """
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any

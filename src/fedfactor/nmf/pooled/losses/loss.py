@@ -1,5 +1,8 @@
 """What a loss of PooledNMF is: rows of U for a given V, their sums, the step on V that these sums allow, its scale."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

@@ -1,0 +1,3 @@
+import numpy as np
+
+def check_random_state(seed: int | np.random.RandomState | None) -> np.random.RandomState: ...
