@@ -79,7 +79,7 @@ bench: $(FULL) ## time the kernels, count bytes and rounds
 mutants: $(FULL) ## put 200 small faults into the source: do fast tests notice? ROOM=name for one room, SEED=1 for others
 	$(RUN) -m mutants $(if $(ROOM),--room $(ROOM)) $(if $(SEED),--seed $(SEED))
 
-package: $(FULL) ## build wheel and sdist, install them with each extra into clean environments, try each
+package: $(FULL) ## build wheel and sdist, lock file and SBOM into dist/; try each extra in a clean environment
 	$(RUN) -m tests.package.try_package
 
 docs: $(FULL) ## build the pages, offline, warnings are errors: docs/_build/html/index.html

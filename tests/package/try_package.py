@@ -1,13 +1,16 @@
 """Build the wheel and the sdist, install each extra into an environment of its own, and use what it brings.
 
 ``make package`` runs it; ``--only NAME ...`` tries some extras, and the name none the package without any. Pip takes
-versions from ``constraints.txt``.
+versions from ``constraints.txt``. The files of a release are left in ``dist/``: wheel, sdist, a lock file with hashes
+(``requirements.lock``) and a list of all components (``sbom.cdx.json``, CycloneDX).
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NONE = "none"
+PARTY = ("federation", "privacy", "data", "report")
+"""The extras that an organisation in a federation installs: the lock file holds them."""
 ROWS = "import numpy as np; X = np.random.default_rng(0).random((30, 6))"
 FIT = f"{ROWS}; import fedfactor; assert fedfactor.PooledNMF(2, rounds=3, tol=0).fit(X).components_.shape == (2, 6)"
 PROGRAMS = {
@@ -127,6 +132,47 @@ def uninstall(home: Path, folder: Path, environment: dict[str, str]) -> None:
     print("uninstalled: nothing is left but what was compiled here", flush=True)
 
 
+def lock(wheel: Path, folder: Path, environment: dict[str, str]) -> Path:
+    """Write the exact version and the hash of everything that an organisation installs, the wheel included."""
+    pylock = folder / "pylock.toml"
+    source = f"fedfactor[{','.join(PARTY)}] @ {wheel.as_uri()}"
+    pip = (sys.executable, "-m", "pip", "lock", "--quiet", "--constraint", ROOT / "constraints.txt")
+    run(*pip, "--output", pylock, source, env=environment, cwd=folder, stderr=subprocess.DEVNULL)
+    lines = [f"./{wheel.name} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}"]
+    for package in tomllib.loads(pylock.read_text())["packages"]:
+        if package["name"] != "fedfactor":
+            hashes = [f"--hash=sha256:{file['hashes']['sha256']}" for file in package["wheels"]]
+            lines.append(f"{package['name']}=={package['version']} {' '.join(hashes)}")
+    path = folder / "requirements.lock"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def list_components(locked: Path, folder: Path, environment: dict[str, str]) -> Path:
+    """Install from the lock file alone, and list what is then there."""
+    home = folder / "locked"
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps")
+    run(*pip, "--requirement", locked, env=environment, cwd=folder)
+    run(python, "-m", "pip", "check", env=environment, cwd=folder, stdout=subprocess.DEVNULL)
+    path = folder / "sbom.cdx.json"
+    cyclonedx = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible")
+    run(*cyclonedx, "--pyproject", ROOT / "pyproject.toml", "--mc-type", "library", "-o", path, python, env=environment)
+    return path
+
+
+def release(wheel: Path, sdist: Path, folder: Path, environment: dict[str, str]) -> None:
+    """Leave the files of a release in ``dist/``."""
+    locked = lock(wheel, folder, environment)
+    components = list_components(locked, folder, environment)
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    (ROOT / "dist").mkdir()
+    for path in (wheel, sdist, locked, components):
+        shutil.copy(path, ROOT / "dist")
+    print(f"dist/: wheel, sdist, {len(locked.read_text().splitlines())} packages locked by hash, SBOM", flush=True)
+
+
 def main() -> int:
     """Build, install, try; print a line each."""
     asked = argparse.ArgumentParser(prog="try_package", description=__doc__)
@@ -145,6 +191,7 @@ def main() -> int:
         print(
             f"built {wheel.name} ({wheel.stat().st_size // 1024} kB), {sdist.name} ({sdist.stat().st_size // 1024} kB)"
         )
+        release(wheel, sdist, folder, environment)
         for name in names:
             home = folder / f"with-{name}"
             venv.create(home, with_pip=True)
