@@ -28,11 +28,9 @@ exclude_patterns = ["_build", "api/generated/README*"]
 # The table of algorithms and the pages of the API are written from the package as it is, so they cannot fall behind.
 pages.write(HERE / "api" / "generated")
 
-# Guests that are not installed are stood in for, so that the pages of their rooms can still be built.
-GUESTS = (
-    "torch", "triton", "flwr", "mpi4py", "matplotlib", "optuna", "dp_accounting", "cryptography", "pandas", "pyarrow"
-)  # fmt: skip
-autodoc_mock_imports = [name for name in GUESTS if importlib.util.find_spec(name) is None]
+# Optional dependencies that are not installed are replaced by mocks, so that all pages can be built.
+OPTIONAL = "torch triton flwr mpi4py matplotlib optuna dp_accounting cryptography pandas pyarrow".split()
+autodoc_mock_imports = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
 autodoc_typehints = "none"  # numpydoc has the types, with shapes
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
@@ -67,10 +65,14 @@ if os.environ.get("DOCS_ONLINE") == "1":
     }
 
 
-def _skip_requests(app, what, name, obj, skip, options):
-    """Leave out the routing methods that scikit-learn adds: their text points into scikit-learn's own pages."""
-    return True if name.startswith("set_") and name.endswith("_request") else None
+# Inherited from scikit-learn and documented there.
+SCIKIT_LEARNS = {"get_metadata_routing", "get_params", "set_params", "set_output"}
+
+
+def _skip_inherited(app, what, name, obj, skip, options):
+    """Leave out methods that scikit-learn adds: their text links to scikit-learn's own pages."""
+    return True if name in SCIKIT_LEARNS or (name.startswith("set_") and name.endswith("_request")) else None
 
 
 def setup(app):
-    app.connect("autodoc-skip-member", _skip_requests)
+    app.connect("autodoc-skip-member", _skip_inherited)

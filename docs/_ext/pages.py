@@ -1,11 +1,10 @@
-"""Pages written from the package as it is: the API by room, and the table of algorithms."""
+"""Pages generated from the package: the API by topic, and the tables of algorithms."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
 import inspect
-import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,15 +13,38 @@ from fedfactor.algorithm_names import command_name
 from fedfactor.cli.parameter_parsing import plain_words
 from fedfactor.core.parameters import settings_of_class
 
-# Sizes that no setting has by chance, so that a shape in a message can be read back as letters.
+# Sizes that no parameter has by default, so that a shape in a message can be read back as letters.
 K, M, N = 7, 1009, 2003
 SYMBOLS = {K: "k", M: "m", N: "n"}
 
 
+# Topic → the packages whose top-level classes belong to it, in the order of the index.
+TOPICS = {
+    "Non-negative matrix factorization": "nmf",
+    "Distributed and sketched NMF": "nmf.distributed",
+    "PCA and SVD": "decomposition",
+    "Boolean matrix factorization": "boolean",
+    "Recommenders": "recommend",
+    "Reading data": "io.read core.client_data",
+    "Runs and engines": "engines core.run",
+    "Evaluation and selection": "evaluation",
+    "Privacy": "privacy",
+    "Saved models": "saved_models",
+    "Errors": "core.errors",
+}
+# Public modules beside the top level, and what authors of algorithms import.
+MODULES = "data datasets selection metrics plots saved engines privacy aggregation audit flower".split()
+CONTRACT = "core.algorithm core.pytree core.wire core.parameters core.transforms".split()
+FOR_AUTHORS = ["algorithms", "testing", *CONTRACT, "linalg.nnls", "linalg.products"]
+
+
 def write(folder: Path) -> None:
-    """Write one page per room and the table of algorithms; files that did not change keep their date."""
+    """Write the pages of the API and the tables of algorithms; files that did not change keep their date."""
     folder.mkdir(parents=True, exist_ok=True)
-    pages = {f"{room}.md": api_page(room, modules) for room, modules in rooms().items()}
+    topics = topics_of_names()
+    pages = {f"fedfactor.{name}.md": object_page(f"fedfactor.{name}") for names in topics.values() for name in names}
+    pages |= {f"fedfactor.{name}.md": module_page(f"fedfactor.{name}") for name in (*MODULES, *FOR_AUTHORS)}
+    pages["index.inc"] = api_index(topics)
     pages["algorithms_table.inc"] = algorithms_table()
     pages["settings_tables.inc"] = settings_tables()
     for name, text in pages.items():
@@ -34,26 +56,91 @@ def write(folder: Path) -> None:
             path.unlink()
 
 
-def rooms() -> dict[str, list[str]]:
-    """Room → public modules in it, found without importing them."""
-    found: dict[str, list[str]] = {}
-    for module in pkgutil.walk_packages(fedfactor.__path__, "fedfactor."):
-        parts = module.name.split(".")
-        if not any(part.startswith("_") for part in parts):
-            found.setdefault(parts[1], []).append(module.name)
+def topics_of_names() -> dict[str, list[str]]:
+    """Group the public names of the top level by the package that defines them; the longest matching path decides."""
+    where = {path: topic for topic, paths in TOPICS.items() for path in paths.split()}
+    found: dict[str, list[str]] = {topic: [] for topic in TOPICS}
+    for name in sorted(fedfactor.__all__, key=str.lower):
+        value = getattr(fedfactor, name)
+        if inspect.ismodule(value) or name.startswith("_"):
+            continue
+        home = value.__module__.removeprefix("fedfactor.")
+        path = max((path for path in where if f"{home}.".startswith(f"{path}.")), key=len)
+        found[where[path]].append(name)
     return found
 
 
-def api_page(room: str, modules: list[str]) -> str:
-    """Write the page of one room: every public name of every module, from the docstrings."""
-    body = ""
-    for name in modules:
-        title = "" if name == modules[0] else f"\n## {name.rpartition('.')[2]}\n\n"
-        # What a package offers is written where it is defined, so its own entry is its docstring alone.
-        package = importlib.util.find_spec(name).submodule_search_locations is not None
-        members = "" if package else "   :members:\n"
-        body += f"{title}```{{eval-rst}}\n.. automodule:: {name}\n{members}```\n"
-    return f"# fedfactor.{room}\n\n{body}"
+def api_index(topics: dict[str, list[str]]) -> str:
+    """Write the lists of pages by topic, with the first sentence of each docstring in the reader's reach."""
+    text = ""
+    for topic, names in topics.items():
+        text += toctree(topic, names)
+    return text + toctree("Modules", MODULES) + toctree("For authors of algorithms", FOR_AUTHORS)
+
+
+def toctree(title: str, names: list[str]) -> str:
+    """Write one section of the index: a table of names and summaries, and the entries of the sidebar."""
+    rows = "".join(f"| [`fedfactor.{name}`](generated/fedfactor.{name}.md) | {summary(name)} |\n" for name in names)
+    entries = "".join(f"generated/fedfactor.{name}\n" for name in names)
+    table = f"## {title}\n\n| name | summary |\n|---|---|\n{rows}\n"
+    return f"{table}```{{toctree}}\n:hidden:\n:caption: {title}\n\n{entries}```\n\n"
+
+
+def summary(name: str) -> str:
+    """Return the first paragraph of a docstring as one line of a table."""
+    text = (inspect.getdoc(public(f"fedfactor.{name}")) or "").partition("\n\n")[0]
+    return " ".join(text.split()).replace("|", "\\|").replace("``", "`").replace("*", "\\*")
+
+
+def public(path: str) -> object:
+    """Return the object or module of a public path; a module of an extra that is not installed has no members."""
+    value: object = fedfactor
+    parts = path.split(".")[1:]
+    for position, name in enumerate(parts):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            value = importlib.import_module(".".join(["fedfactor", *parts[: position + 1]]))
+    return value
+
+
+def object_page(path: str) -> str:
+    """Write the page of one class or function."""
+    return f"# {path.rpartition('.')[2]}\n\n```{{eval-rst}}\n{directive(path)}```\n"
+
+
+def directive(path: str) -> str:
+    """Write the directive that documents a public name; estimators show inherited methods, too."""
+    if not inspect.isclass(public(path)):
+        return f".. autofunction:: {path}\n" if callable(public(path)) else f".. autodata:: {path}\n"
+    return f".. autoclass:: {path}\n   :members:\n   :inherited-members: BaseEstimator, Exception, tuple\n"
+
+
+def module_page(path: str) -> str:
+    """Write the page of a module: its public names, each under its public path."""
+    module = public(path)
+    names = getattr(module, "__all__", None)
+    text = f"# {path}\n\n"
+    if path.startswith(("fedfactor.core", "fedfactor.linalg")):
+        return f"{text}```{{eval-rst}}\n.. automodule:: {path}\n   :members:\n```\n"
+    text += f"```{{eval-rst}}\n.. automodule:: {path}\n```\n"
+    for name in names or ():
+        first = first_path(f"{path}.{name}")
+        if first == f"{path}.{name}":
+            text += f"\n```{{eval-rst}}\n{directive(first)}```\n"
+        else:
+            page = first if first.count(".") == 1 else first.rpartition(".")[0]
+            text += f"\n* `{name}`: see [`{first}`]({page}.md)\n"
+    return text
+
+
+def first_path(path: str) -> str:
+    """Return the path under which an object is documented, where several modules export it."""
+    name = path.rpartition(".")[2]
+    for module in ("fedfactor", *(f"fedfactor.{each}" for each in (*MODULES, *FOR_AUTHORS))):
+        if getattr(public(module), name, None) is public(path):
+            return f"{module}.{name}"
+    return path
 
 
 def algorithms_table() -> str:
@@ -79,7 +166,7 @@ def settings_tables() -> str:
     text = ""
     for cls in algorithms():
         text += f"\n## {cls.__name__}\n\n`--algorithm {command_name(cls.__name__)}`\n\n"
-        text += "| setting | takes | default | what it does |\n|---|---|---|---|\n"
+        text += "| parameter | type | default | meaning |\n|---|---|---|---|\n"
         for each in settings_of_class(cls):
             default = "" if each.default is dataclasses.MISSING else f"`{each.default!r}`"
             cells = [f"`{each.name}`", f"`{each.type_words}`", default, plain_words(each.words)]
@@ -88,18 +175,18 @@ def settings_tables() -> str:
 
 
 def algorithms() -> Iterator[type]:
-    """Every algorithm that the room lists in its stub."""
+    """Yield the algorithms that `fedfactor.algorithms` lists."""
     if importlib.util.find_spec("fedfactor.algorithms") is None:
         return
-    room = importlib.import_module("fedfactor.algorithms")
-    for name in sorted(getattr(room, "__all__", [])):
-        value = getattr(room, name)
+    module = importlib.import_module("fedfactor.algorithms")
+    for name in sorted(getattr(module, "__all__", [])):
+        value = getattr(module, name)
         if inspect.isclass(value) and dataclasses.is_dataclass(value) and hasattr(value, "client_step"):
             yield value
 
 
 def messages(cls: type) -> dict:
-    """What an algorithm announces in its default configuration."""
+    """Return the messages that an algorithm declares with default parameters."""
     from fedfactor.core.algorithm import Meta
 
     fields = {field.name for field in dataclasses.fields(cls)}
