@@ -177,6 +177,25 @@ def test_private_components_are_found():
     assert face.transform(rows["a"]).shape == (150, 4)
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse", "missing"])
+def test_private_components_of_counts_are_found(kind):
+    rng = np.random.default_rng(1)
+    V = rng.gamma(0.5, 1, (2, 30))
+    own = {name: rng.gamma(0.5, 1, (1, 30)) for name in "abc"}
+    rows = {}
+    for name, Q in own.items():
+        X = rng.poisson(10 * (rng.gamma(0.5, 1, (80, 2)) @ V + rng.gamma(0.5, 1, (80, 1)) @ Q)).astype(float)
+        if kind == "missing":
+            X[rng.random(X.shape) < 0.2] = np.nan
+        rows[name] = scipy.sparse.csr_array(X) if kind == "sparse" else X
+    settings = {"loss": "kullback-leibler", "n_private": 1, "missing_values": np.nan if kind == "missing" else None}
+    model = fedfactor.PooledNMF(2, **settings, random_state=0).fit(rows)
+    left, right = match_components(V, model.components_)
+    assert cosine_similarity(V, model.components_)[left, right].min() > 0.95
+    for name, Q in own.items():
+        assert cosine_similarity(Q, model.components_private_[name]).min() > 0.95
+
+
 @pytest.mark.slow
 def test_weights_listen_to_some_owners_more(digits):
     X, y = digits
@@ -217,7 +236,7 @@ def test_missing_cells_are_foretold_sanely(digits):
         ({"weights": {"a": 0.0, "b": 0.0}}, "All weights are zero"),
         ({"loss": "itakura-saito", "start": "stacked"}, "folds sums of squares"),
         ({"loss": "kullback-leibler", "start": "stacked"}, "folds sums of squares"),
-        ({"loss": "kullback-leibler", "n_private": 1}, "need the squared loss"),
+        ({"loss": "itakura-saito", "n_private": 1}, "squared and the Kullback-Leibler loss"),
     ],
 )
 def test_settings_that_cannot_work(settings, message):

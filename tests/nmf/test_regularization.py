@@ -79,6 +79,9 @@ def test_u_pays_for_every_feature_and_more_for_components_of_an_owners_own():
     assert (pay.l1, pay.ridge, pay.scarce, pay.few) == (0.25, 0.2, 0.0, 0.0)
     np.testing.assert_allclose(pay.l2, [0.75, 0.75, 1.25])
     assert len(pay_of_U(PooledNMF(2), 10, width=5).l2) == 5
+    counts = pay_of_U(PooledNMF(2, loss="kullback-leibler", alpha_U=0.1, n_private=1, private_penalty=0.5), 10)
+    np.testing.assert_allclose(counts.l1, [0.0, 0.0, 0.5])
+    assert counts.l2 == 1.0
     assert np.ndim(pay_of_U(PooledNMF(2, n_private=1), 10, width=2).l2) == 0
 
 

@@ -76,8 +76,8 @@ class PooledNMF(IncrementalFit, PrivateComponents):
         Components of each client in addition to the shared ones: :math:`X_c \approx U_c V + P_c Q_c`; P and Q stay
         at the client.
     private_penalty : float, at least 0, default=0.01
-        λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1). A larger value moves strong components of a single client into
-        V.
+        λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1), for Kullback-Leibler in ``λ ΣP_c`` (rows of sum 1). A larger
+        value moves strong components of a single client into V.
     weights : {"rows", "equal", "mean"} or mapping of str to float, default="rows"
         Weight of a row: 1 (``"rows"``); such that all clients count alike (``"equal"``); one over the number of
         rows of the client (``"mean"``), which needs no number of rows of other clients and is used by

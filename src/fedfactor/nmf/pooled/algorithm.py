@@ -217,8 +217,8 @@ class PooledNMF(Algorithm):
         at_least=0,
     )
     private_penalty: float = setting(
-        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V. A large one drives strong "
-        "components of one owner into V, too.",
+        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1), for Kullback-Leibler in ``λ ΣP_c`` (rows of sum 1): what all "
+        "owners share shall go into V. A large one drives strong components of one owner into V, too.",
         default=0.01,
         at_least=0,
     )
@@ -308,7 +308,7 @@ class PooledNMF(Algorithm):
         told = {"total": number} | ({"extra": number} if self._pays(loss) else {})
         if self._balanced:
             told["lengths"] = Leaf(meta.dtype, (2, k))
-        if self.n_private and not meta.masked:
+        if self.n_private and upload is Sums:
             told["rest"] = number
         # A divergence may restart by wide rounds, however it began.
         start = self._start(meta) if loss.squared else "wide"
@@ -418,8 +418,8 @@ class PooledNMF(Algorithm):
             U, up = loss.rows_and_sums(U, X, V, mask, sweeps=sweeps, pay=pay, total=whole)
         else:
             if fresh and mask is None and shard.n_rows:
-                Q = unexplained(X, V, self.n_private, at.rng("private"))
-            U, Q = fit_with_private(U, X, V, Q, mask, sweeps=sweeps, penalty=pay)
+                Q = loss.first_private(unexplained(X, V, self.n_private, at.rng("private")))
+            U, Q = fit_with_private(loss, U, X, V, Q, mask, sweeps=sweeps, penalty=pay)
             up = loss.sums(U, X, V, mask, total=whole, own=Q)
         told: dict[str, Any] = {"total": state.total, "extra": None}
         if self._pays(loss):

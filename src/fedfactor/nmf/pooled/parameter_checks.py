@@ -78,9 +78,10 @@ def _check_pairs(algorithm: Any, meta: Meta) -> None:
             f"start={algorithm.start!r} folds sums of squares over complete rows, but "
             f"{'some cells are missing' if able else 'this loss has none'}. Use start='auto'."
         )
-    if algorithm.n_private and not squares:
+    if algorithm.n_private and not loss.private:
         raise IncompatibleError(
-            "Components of owners' own need the squared loss. Use loss='frobenius', or n_private=0."
+            f"Components of single clients are for the squared and the Kullback-Leibler loss, not {algorithm.loss!r}. "
+            "Use loss='frobenius' or 'kullback-leibler', or n_private=0."
         )
     if algorithm.n_private + algorithm.n_components > meta.n_features:
         raise ValueError(

@@ -11,9 +11,9 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from fedfactor.linalg.factors import fit_rows, row_norms, stacked
-from fedfactor.linalg.missing_values import Penalty, masked_step, masked_sums
-from fedfactor.linalg.nnls import solve_rows
-from fedfactor.linalg.products import as_like, gram, sums
+from fedfactor.linalg.missing_values import Penalty
+from fedfactor.linalg.products import as_like, sums
+from fedfactor.nmf.pooled.losses.loss import Loss
 
 __all__ = ["fit_with_private", "unexplained"]
 
@@ -43,21 +43,31 @@ def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator)
 
 
 def fit_with_private(
-    U: Array, X: Array, V: Array, Q: Array, mask: Any = None, *, sweeps: int, penalty: Penalty, turns: int = 2
+    loss: Loss,
+    U: Array,
+    X: Array,
+    V: Array,
+    Q: Array,
+    mask: Any = None,
+    *,
+    sweeps: int,
+    penalty: Penalty,
+    turns: int = 2,
 ) -> tuple[Array, Array]:
     r"""Improve all of an owner's own factors, the shared V fixed: ``X ≈ U[:, :k] V + U[:, k:] Q``.
 
     Parameters
     ----------
+    loss : Loss
     U : array, shape (n, k + p)
     X : array or CSR matrix, shape (n, m)
     V, Q : array, shape (k, m) and (p, m)
-        Shared components, and the owner's own, of norm 1.
+        Shared components, and the owner's own, of the length that the loss gives them.
     mask : as in :func:`~fedfactor.linalg.factors.fit_rows`
     sweeps : int
         Sweeps on U, and on Q, in each turn.
     penalty : Penalty
-        What U pays; a weight on the squares of its last p columns keeps out of Q what V can say.
+        What U pays; a weight on its last p columns keeps out of Q what V can say.
     turns : int
         Alternations between U and Q.
 
@@ -69,23 +79,17 @@ def fit_with_private(
     --------
     >>> import numpy as np
     >>> X = np.array([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0]])
-    >>> U, Q = fit_with_private(np.zeros((2, 2)), X, np.array([[1.0, 0, 0]]), np.array([[0, 0.6, 0.8]]),
+    >>> from fedfactor.nmf.pooled.losses import SquaredError
+    >>> U, Q = fit_with_private(SquaredError(), np.zeros((2, 2)), X, np.array([[1.0, 0, 0]]), np.array([[0, 0.6, 0.8]]),
     ...                         sweeps=20, penalty=Penalty(), turns=20)
     >>> Q.round(4).tolist()
     [[0.0, 0.0, 1.0]]
     """
     k = V.shape[0]
     for _ in range(turns):
-        both = stacked(V, Q)
-        U = fit_rows(U, X, both, mask, sweeps=sweeps, penalty=penalty)
-        own = U[:, k:]
-        if mask is None:
-            A = sums(own, X) - (own.T @ U[:, :k]) @ V
-            Q = solve_rows(Q.T, gram(own), A.T, sweeps=sweeps).T
-        else:
-            N, D, _ = masked_sums(U, X, mask, both)
-            Q, _ = masked_step(Q, gram(own), N[k:], D[k:], sweeps=sweeps)
-        norms = row_norms(Q)
-        Q = Q / norms
-        U = array_namespace(U).concat([U[:, :k], own * norms.T], axis=1)
+        U = loss.rows(U, X, stacked(V, Q), mask, sweeps=sweeps, pay=penalty)
+        Q = loss.private_step(U, X, V, Q, mask, sweeps=sweeps)
+        lengths = loss.lengths(Q)
+        Q = Q / lengths
+        U = array_namespace(U).concat([U[:, :k], U[:, k:] * lengths.T], axis=1)
     return (np.ascontiguousarray(U), np.ascontiguousarray(Q)) if isinstance(U, np.ndarray) else (U, as_like(Q, U))

@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.pytree import Array
 from fedfactor.linalg.missing_values import Penalty, ridge_cost
-from fedfactor.linalg.products import squared_norm, total
+from fedfactor.linalg.products import as_like, squared_norm, total
 
 RIDGE = 4.0
 """The ridge is this often what it would be for components of equal size and as much noise as is left unexplained."""
@@ -46,9 +46,11 @@ def pay_of_U(algorithm: Any, n_features: int, width: int | None = None, misfit: 
     k = algorithm.n_components
     l2: Any = alpha * (1 - share) * n_features
     own = algorithm.n_private if width is None else width - k
-    if own:
+    l1: Any = alpha * share * n_features
+    if own and algorithm.loss in ("frobenius", 2):
         l2 = np.concatenate([np.full(k, l2), np.full(own, l2 + algorithm.private_penalty)])
-    l1 = alpha * share * n_features
+    elif own:
+        l1 = np.concatenate([np.full(k, l1), np.full(own, l1 + algorithm.private_penalty)])
     if algorithm.ridge != "auto":
         return Penalty(l1, l2, float(algorithm.ridge))
     found = algorithm.misfit if misfit is None else misfit
@@ -86,7 +88,8 @@ def paid(U: Array, pay: Penalty, X: Array, mask: Any, V: Array, ridge: Any = Non
     xp = array_namespace(U)
     squares = xp.sum(U * U, axis=0)
     weights = np.broadcast_to(np.asarray(pay.l2, dtype=np.float64), (U.shape[1],))
-    cost = 2 * pay.l1 * total(U) + sum(float(w) * float(q) for w, q in zip(weights, squares, strict=True))
+    lengths = pay.l1 * total(U) if np.ndim(pay.l1) == 0 else total(U @ as_like(pay.l1, U))
+    cost = 2 * lengths + sum(float(w) * float(q) for w, q in zip(weights, squares, strict=True))
     if mask is not None and (pay.ridge or pay.scarce or pay.few):
         cost += ridge_cost(U, X, mask, V, pay) if ridge is None else float(ridge)
     return np.float64(cost)

@@ -45,7 +45,7 @@ Array = Any
 
 
 def count_rows(
-    U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: float = 0.0, l2: float = 0.0, bold: bool = False
+    U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: Any = 0.0, l2: float = 0.0, bold: bool = False
 ) -> Array:
     r"""Improve each row of `U` by multiplicative steps ``U ∗ (X / UV) Vᵀ / (1 Vᵀ + l1 + l2 U)``.
 
@@ -60,6 +60,9 @@ def count_rows(
     """
     mass = row_mass(X, V, mask)
     U = first_rows(U, X, mass, mask)
+    if np.ndim(l1):  # one for each component
+        mass = mass + as_like(l1, mass)[None, :]
+        l1 = 0.0
     if scipy.sparse.issparse(X):
         run = kernel("count_rows", U.dtype, X.indices.dtype)
         if run is not None:

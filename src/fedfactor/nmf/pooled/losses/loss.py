@@ -72,7 +72,9 @@ class Loss(ABC):
     words: ClassVar[str]
     """One line for users."""
     squared: ClassVar[bool] = False
-    """Whether it is the squared error, which wide starts, owners' own components and clipped rows need."""
+    """Whether it is the squared error, which stacked starts and clipped rows need."""
+    private: ClassVar[bool] = False
+    """Whether clients may have components of their own: it has a :meth:`private_step`."""
     starts_wide: ClassVar[bool] = False
     """Whether a run over complete rows may begin with wide rounds, which minimise squares."""
     quiet_rounds: ClassVar[int] = 0
@@ -114,6 +116,14 @@ class Loss(ABC):
     def rows_for_start(self, X: Array) -> Array:
         """Return the power of the cells of which wide rounds take the squared error."""
         return X if self.start_power == 1 else powers(X, self.start_power)
+
+    def first_private(self, Q: Array) -> Array:
+        """Return the components of one client to begin with, of the length that the loss gives them."""
+        return Q / self.lengths(Q)
+
+    def private_step(self, U: Array, X: Array, V: Array, Q: Array, mask: Any, *, sweeps: int) -> Array:
+        """Improve the components of one client, its U for shared and private ones held."""
+        raise NotImplementedError
 
     def first_from(self, V: Array, columns: Array | None = None) -> Array:
         """Return the V to begin with, from the one that the wide rounds lead to in units of these levels of columns."""

@@ -25,7 +25,7 @@ from fedfactor.linalg.factors import (
 from fedfactor.linalg.missing_values import Penalty, masked_step, masked_sums, observed_squared_norm
 from fedfactor.linalg.missing_values_pass import masked_pass, takes
 from fedfactor.linalg.nnls import account, solve_and_account, solve_rows, squared_error
-from fedfactor.linalg.products import gram, squared_norm
+from fedfactor.linalg.products import gram, squared_norm, sums
 from fedfactor.linalg.single_pass import one_pass, sums_of_rows
 from fedfactor.nmf.pooled.losses.loss import Loss, Step, told_by_gain
 from fedfactor.nmf.pooled.regularization import price
@@ -73,6 +73,7 @@ class Squares(Loss):
     words: ClassVar[str] = "squared error"
     squared: ClassVar[bool] = True
     starts_wide: ClassVar[bool] = True
+    private: ClassVar[bool] = True
 
     def first_V(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """Draw V; its scale does not matter, because U starts from zero."""
@@ -92,6 +93,16 @@ class Squares(Loss):
     def solve(self, U: Array | None, X: Array, V: Array, mask: Any, pay: Penalty) -> Array:
         """Sweep until rows stand still."""
         return refit_rows(U, X, V, mask, pay)
+
+    def private_step(self, U: Array, X: Array, V: Array, Q: Array, mask: Any, *, sweeps: int) -> Array:
+        """Sweep over Q; what V explains is taken off the data first."""
+        k = V.shape[0]
+        own = U[:, k:]
+        if mask is None:
+            A = sums(own, X) - (own.T @ U[:, :k]) @ V
+            return solve_rows(Q.T, gram(own), A.T, sweeps=sweeps).T
+        N, D, _ = masked_sums(U, X, mask, stacked(V, Q))
+        return masked_step(Q, gram(own), N[k:], D[k:], sweeps=sweeps)[0]
 
     def error(self, X: Array, U: Array, V: Array, mask: Any, *, hidden: bool = False) -> tuple[float, int, float]:
         """Return the squared residual, the number of cells, and their squared norm."""
