@@ -21,7 +21,7 @@ FLOWER := $(VENV)/flower-$(LOWEST)
 CORE := numpy scipy scikit-learn numba llvmlite safetensors array-api-compat lazy-loader threadpoolctl dp-accounting
 PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
-EXTRAS := federation,flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
+EXTRAS := federation,flower,mpi,dask,privacy,plots,data,cells,excel,tune,report,tensorboard
 
 # Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
 export FLWR_TELEMETRY_ENABLED := 0

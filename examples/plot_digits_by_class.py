@@ -2,11 +2,11 @@
 Federated equals pooled: digits, one class per client
 =====================================================
 
-Ten clients hold images of handwritten digits, and each client has the images of one digit only. No two clients hold similar
-rows, which is the most difficult split for federated averaging.
+Ten clients hold images of handwritten digits, and each client has the images of one digit only. No two clients hold
+similar rows, which is the most difficult split for federated averaging.
 
-The upper figure shows the first ten components of three runs. The federated run gives the components of the pooled run; federated
-averaging (FedAvg) does not. The lower figure shows the error over all rows after each round.
+The upper figure shows the first ten components of three runs. The federated run gives the components of the pooled run;
+federated averaging (FedAvg) does not. The lower figure shows the error over all rows after each round.
 """
 
 import matplotlib.pyplot as plt
@@ -40,7 +40,7 @@ for line, (label, model) in zip(axes, shown.items(), strict=True):
 plt.show()
 
 # %%
-# The server computes the error of each round from the sums. The total error can hide a client with a large error, so the
+# The server computes the error of each round from the sums. The total can hide a client with a large error, so the
 # largest error of a client is printed too. scikit-learn on pooled rows is shown for comparison.
 reference = NMF(n_components, init="nndsvda", max_iter=500, tol=0).fit(X)
 central = reference.reconstruction_err_ / np.linalg.norm(X)

@@ -87,3 +87,40 @@ def test_files_with_other_columns(tmp_path):
     assert union.shard("south").mask.tolist() == [[True, True, False, True]]
     model = fedfactor.PooledNMF(1, random_state=0).fit(union)
     assert np.isfinite(model.components_).all()
+
+
+def test_a_workbook_is_read_as_its_csv_file(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    rows = [["patient", "crp", "alt"], ["p1", 0.1, 12], [], ["p2", None, 7], ["p3", "<0.5", 1e-9]]
+    book = openpyxl.Workbook()
+    book.active.title = "labs"
+    for row in rows:
+        book.active.append(row)
+    book.save(tmp_path / "labs.xlsx")
+    text = "patient,crp,alt\np1,0.1,12\np2,,7\np3,<0.5,1e-9\n"
+    reading = Reading(censored="half", missing_values=np.nan)
+    table, plain = load(tmp_path / "labs.xlsx", reading), load(write(tmp_path / "labs.csv", text), reading)
+    assert table.features == plain.features == ("crp", "alt")
+    assert list(table.row_ids) == list(plain.row_ids) == ["p1", "p2", "p3"]
+    np.testing.assert_array_equal(table.X, plain.X)
+    assert table.said.startswith(str(tmp_path / "labs.xlsx")) and "sheet 'labs'" in table.said
+
+
+def test_a_workbook_names_the_row_of_a_wrong_cell(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [["a", "b"], [1, 2], [], [3, "red"]]:
+        book.active.append(row)
+    book.save(tmp_path / "colours.xlsx")
+    with pytest.raises(DataError, match=r"colours\.xlsx, line 4, column 'b': 'red' is not a number"):
+        load(tmp_path / "colours.xlsx")
+
+
+def test_a_workbook_that_unfolds_to_more_than_allowed_is_refused(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for _ in range(200):
+        book.active.append([1.5] * 50)
+    book.save(tmp_path / "wide.xlsx")
+    with pytest.raises(DataError, match="unfolds to"):
+        load(tmp_path / "wide.xlsx", Reading(max_bytes=10_000))

@@ -208,7 +208,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("huge.mtx", b"%%MatrixMarket matrix coordinate real general\n3 3 99999999999\n1 1 1\n", "unfolds to"),
     ("cut.mtx", b"%%MatrixMarket matrix coordinate real general\n3 3 4\n1 1 1\n", "not a readable Matrix Market"),
     ("out.mtx", b"%%MatrixMarket matrix coordinate real general\n3 3 1\n9 9 1\n", "not a readable Matrix Market"),
-    ("data.xlsx", b"", "no ending that names a known format"),
+    ("data.docx", b"", "no ending that names a known format"),
     (".npy", b"", "no ending that names a known format"),
 ]
 

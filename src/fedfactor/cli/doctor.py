@@ -17,6 +17,7 @@ EXTRAS = {
     "matplotlib": ("plots", "figures in reports"),
     "pandas": ("data", "data frames"),
     "pyarrow": ("data", "Parquet and Arrow files"),
+    "openpyxl": ("excel", "Excel workbooks"),
     "anndata": ("cells", ".h5ad files"),
     "numba": ("", "compiled loops; without it the same results, slower"),
     "torch": ("deep", "FedDMF, rows as tensors, GPU"),

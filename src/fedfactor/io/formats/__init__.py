@@ -27,6 +27,7 @@ class Format(NamedTuple):
 
 FORMATS = (
     Format("delimited_text", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), writes=True),
+    Format("excel", (".xlsx",)),
     Format("parquet", (".parquet",), writes=True),
     Format("feather", (".feather", ".arrow"), writes=True),
     Format("npy", (".npy",), writes=True),
