@@ -103,7 +103,8 @@ def test_a_workbook_is_read_as_its_csv_file(tmp_path):
     assert table.features == plain.features == ("crp", "alt")
     assert list(table.row_ids) == list(plain.row_ids) == ["p1", "p2", "p3"]
     np.testing.assert_array_equal(table.X, plain.X)
-    assert table.said.startswith(str(tmp_path / "labs.xlsx")) and "sheet 'labs'" in table.said
+    assert table.said.startswith(str(tmp_path / "labs.xlsx"))
+    assert "sheet 'labs'" in table.said
 
 
 def test_a_workbook_names_the_row_of_a_wrong_cell(tmp_path):
