@@ -73,7 +73,7 @@ BAD = [
     (DSANLS(2, growth=-0.1), "growth=-0.1"),
     (SynSD(2, solver="gradient", schedule_start=0.0), "schedule_start=0.0"),
     (PooledNMF(3, n_private=4), "together exceed the 6 features"),
-    (PooledNMF(2, n_private=1, loss="kullback-leibler"), "need the squared loss"),
+    (PooledNMF(2, n_private=1, loss="itakura-saito"), "squared and the Kullback-Leibler loss"),
     (PooledNMF(2, weights="most"), "'most' is not known"),
     (PooledNMF(2, weights=3), "must be 'rows'"),
     (PooledNMF(2, weights={"a": 1}), "nothing about owner 'b'"),

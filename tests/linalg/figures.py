@@ -299,8 +299,8 @@ def private() -> Any:
     return [
         private_components.unexplained(X, V, 2, rng(1)),
         private_components.unexplained(S, V, 1, rng(2)),
-        private_components.fit_with_private(W, X, V, Q, sweeps=2, penalty=pay),
-        private_components.fit_with_private(W, X, V, Q, MASK, sweeps=2, penalty=pay, turns=1),
+        private_components.fit_with_private(find_loss("frobenius"), W, X, V, Q, sweeps=2, penalty=pay),
+        private_components.fit_with_private(find_loss("frobenius"), W, X, V, Q, MASK, sweeps=2, penalty=pay, turns=1),
     ]
 
 
