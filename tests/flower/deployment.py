@@ -43,6 +43,7 @@ class Processes:
         self.bad = root / "bad.json"
         words = self.command("flower-superlink", "--help").stdout
         self.one_port = "--port PORT" in words  # since 1.41 everything is served over HTTP at one port
+        self.ordered = 0.0
 
     def environment(self, home: str) -> dict[str, str]:
         folder = self.root / "homes" / home
@@ -123,6 +124,7 @@ class Processes:
         words = ["flwr", "run", app, "here", "--run-config", " ".join(map(str, config))]
         if simulation:
             words += ["--federation-config", f"num-supernodes={simulation}"]
+        self.ordered = time.time()
         until(lambda: self.answered(*words), "flwr run", self.said_all)
 
     def answered(self, *words: Any) -> bool:
@@ -153,9 +155,11 @@ def until(found: Callable[[], Any], what: str, about: Callable[[], Any] = str, p
     raise TimeoutError(f"{what} did not come in {patience:g} s.\n{about()}")
 
 
-def status_of(folder: Path) -> dict[str, Any]:
+def status_of(folder: Path, since: float = 0.0) -> dict[str, Any]:
+    """Return the status of a run, unless it is older: until a ServerApp has started, that of the last run is there."""
     file = folder / "server" / "status.json"
-    return json.loads(file.read_bytes()) if file.exists() else {"state": "not started", "round": 0}
+    status = json.loads(file.read_bytes()) if file.exists() else {"time": 0.0}
+    return status if status["time"] >= since else {"state": "not started", "round": 0}
 
 
 def wait_for_end(processes: Processes, folder: Path) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def wait_for_end(processes: Processes, folder: Path) -> dict[str, Any]:
 
     def reached() -> bool:
         supervise()
-        return status_of(folder)["state"] in ended
+        return status_of(folder, processes.ordered)["state"] in ended
 
     until(reached, "The end of the run", processes.said_all)
     return status_of(folder)

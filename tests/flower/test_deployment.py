@@ -75,7 +75,7 @@ def wait_for_round(deployment, number):
 
     def reached():
         deployment.supervise()
-        status = status_of(deployment.folder)
+        status = status_of(deployment.folder, deployment.ordered)
         assert status["state"] not in ended, status
         return status["round"] >= number
 
