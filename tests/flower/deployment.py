@@ -25,7 +25,13 @@ from fedfactor.federation.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "deploy" / "flower_app"
-PATIENCE = 1500.0
+PATIENCE = 900.0
+
+ENDED = ("finished", "paused", "failed")
+"""States after which the same command changes nothing; a run that was interrupted is resumed by it."""
+
+LOOK = 20.0
+"""Seconds between two looks whether Flower ended a run."""
 
 LOST = "Failed to push task output"
 
@@ -44,6 +50,9 @@ class Processes:
         words = self.command("flower-superlink", "--help").stdout
         self.one_port = "--port PORT" in words  # since 1.41 everything is served over HTTP at one port
         self.ordered = 0.0
+        self.words: list[Any] = []
+        self.repeated: list[dict[str, Any]] = []
+        self.looked = 0.0
 
     def environment(self, home: str) -> dict[str, str]:
         folder = self.root / "homes" / home
@@ -124,8 +133,23 @@ class Processes:
         words = ["flwr", "run", app, "here", "--run-config", " ".join(map(str, config))]
         if simulation:
             words += ["--federation-config", f"num-supernodes={simulation}"]
-        self.ordered = time.time()
+        self.words = words
+        self.ordered, self.looked = time.time(), time.monotonic()
         until(lambda: self.answered(*words), "flwr run", self.said_all)
+
+    def supervise(self, folder: Path) -> None:
+        """Give the command of a run again where Flower ended it, as on a machine with too much to do.
+
+        Ray has thirty seconds to start, and a task that reports late counts as failed. Neither depends on the app.
+        """
+        if time.monotonic() - self.looked < LOOK:
+            return
+        self.looked = time.monotonic()
+        runs = json.loads(self.command("flwr", "list", "here", "--format", "json").stdout or "{}").get("runs", [])
+        newest = max(runs, key=lambda run: run["pending-at"], default={"status": "pending"})
+        if newest["status"].startswith("finished") and status_of(folder, self.ordered)["state"] not in ENDED:
+            self.repeated.append(newest)
+            until(lambda: self.answered(*self.words), "flwr run", self.said_all)
 
     def answered(self, *words: Any) -> bool:
         """Run a command of ``flwr``; it fails while the SuperLink is being started."""
@@ -163,12 +187,9 @@ def status_of(folder: Path, since: float = 0.0) -> dict[str, Any]:
 
 
 def wait_for_end(processes: Processes, folder: Path) -> dict[str, Any]:
-    ended = ("finished", "paused", "failed")
-    supervise = processes.supervise if isinstance(processes, Deployment) else lambda: None
-
     def reached() -> bool:
-        supervise()
-        return status_of(folder, processes.ordered)["state"] in ended
+        processes.supervise(folder)
+        return status_of(folder, processes.ordered)["state"] in ENDED
 
     until(reached, "The end of the run", processes.said_all)
     return status_of(folder)
@@ -248,11 +269,12 @@ class Deployment(Processes):
         """Let the coordinator run the federation."""
         self.flwr_run(f"folder='{self.folder}'", *config)
 
-    def supervise(self) -> None:
-        """Restart a SuperNode that lost an answer, for which it would wait for ever.
+    def supervise(self, folder: Path) -> None:
+        """Restart also a SuperNode that lost an answer, for which it would wait for ever.
 
         Flower gives a task up whose process does not report in time, as on a machine with too much to do.
         """
+        super().supervise(folder)
         for name in self.trial.files:
             if name in self.children and self.said(name).count(LOST) > self.lost.get(name, 0):
                 self.lost[name] = self.said(name).count(LOST)

@@ -22,6 +22,7 @@ from fedfactor.network.client_storage import ClientFolder
 from tests.engines.bad_uploads import spoiled
 from tests.flower.deployment import (
     APP,
+    ENDED,
     FLOWERS,
     Deployment,
     Processes,
@@ -71,12 +72,10 @@ def history(deployment):
 
 
 def wait_for_round(deployment, number):
-    ended = ("finished", "paused", "failed")
-
     def reached():
-        deployment.supervise()
+        deployment.supervise(deployment.folder)
         status = status_of(deployment.folder, deployment.ordered)
-        assert status["state"] not in ended, status
+        assert status["state"] not in ENDED, status
         return status["round"] >= number
 
     until(reached, f"Round {number}", deployment.said_all)
