@@ -6,8 +6,9 @@ label that was answered; runs that alternate, and runs side by side, for more qu
 false total; different totals for different parties; a sum that one party is left out of; and a checkpoint that
 was changed. Every lie is refused, every answer that was given belongs to the honest run, and the limits hold.
 
-The same attack is answered by parties without the check, so it can be told from one that asks nothing. What no check can refuse is measured beside it: where a party joins under new terms (``fedfactor federation next``), the
-difference of the first totals of the two versions is the newcomer's upload.
+Parties without the check answer the same chosen question, so the attack is a real one. What no check can refuse is
+measured beside it: where a party joins under new terms (``fedfactor federation next``), the difference of the first
+totals of the two versions is the newcomer's upload.
 """
 
 from __future__ import annotations

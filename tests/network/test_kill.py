@@ -55,7 +55,8 @@ SERVER_DEATHS = [
     f"coordinator {moment}"
     for moment in (
         "meet 0 asked", "step 0 asking", "step 0 asked", "sum 0 asked", "sum 0 keeping tags", "sum 0 tags kept",
-        "sum 0 server step", "sum 0 server step taken", "sum 1 saving", "sum 1 saved", "end 2 asked", "end 2 run.json written",
+        "sum 0 server step", "sum 0 server step taken", "sum 1 saving", "sum 1 saved", "end 2 asked",
+        "end 2 run.json written",
     )
 ]  # fmt: skip
 
