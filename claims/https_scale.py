@@ -191,8 +191,8 @@ def page(found: Mapping[str, Any]) -> str:
             "",
             *rows,
             "",
-            "Under secure aggregation a round has two exchanges. With each question and each total every party receives "
-            "a signed hash and signed tags of all parties: the bytes that it receives grow by 176 with each party.",
+            "Under secure aggregation a round has two exchanges. With each question and each total every party "
+            "receives a signed hash and signed tags of all parties: what it receives grows by 176 bytes with each.",
             "",
             f"The transport adds {added['party_mb']:g} MB (proportional set size) to the process of a party that has "
             f"imported fedfactor and computed with its rows, and {added['coordinator_mb']:g} MB to that of a "

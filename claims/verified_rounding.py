@@ -2,8 +2,8 @@
 
 Every party takes the server's step itself and compares. Here the parties are processes of their own whose OpenBLAS has
 the kernels of three processors (OPENBLAS_CORETYPE), over HTTPS. That rounding differs is shown: on this machine alone
-they give at least two different V's. The run is finished, no party refused anything, and V is that of the local engine but
-for rounding.
+they give at least two different V's. The run is finished, no party refused anything, and V is that of the local engine
+but for rounding.
 """
 
 from __future__ import annotations
