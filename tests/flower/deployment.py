@@ -188,8 +188,10 @@ def status_of(folder: Path, since: float = 0.0) -> dict[str, Any]:
 
 def wait_for_end(processes: Processes, folder: Path) -> dict[str, Any]:
     def reached() -> bool:
-        processes.supervise(folder)
-        return status_of(folder, processes.ordered)["state"] in ENDED
+        ended = status_of(folder, processes.ordered)["state"] in ENDED
+        if not ended:
+            processes.supervise(folder)
+        return ended
 
     until(reached, "The end of the run", processes.said_all)
     return status_of(folder)
