@@ -1,8 +1,8 @@
 """
-What privacy costs
-==================
+Accuracy under differential privacy
+===================================
 
-Noise protects each row: the smaller ε, the less anybody can learn about one row, and the more noise there is. Six
+Noise protects each row: the smaller ε, the less any party can learn about one row, and the more noise there is. Six
 thousand rows of five owners, planted components.
 
 The picture shows the error of the common components for several ε, beside that without noise.
@@ -21,7 +21,7 @@ rows = np.vstack(list(owners.values()))
 plain = -PooledNMF(n_components=4, random_state=0).fit(owners).score(rows)
 
 # %%
-# ``unit="row"``: the promise is about one row. Errors are measured here as nobody could in earnest: with all rows at
+# ``unit="row"``: the promise is about one row. Errors are measured here as no party could in earnest: with all rows at
 # hand.
 epsilons, errors = [0.5, 1, 2, 4, 8], []
 for epsilon in epsilons:
