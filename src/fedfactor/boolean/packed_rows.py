@@ -24,7 +24,7 @@ class Bits(NamedTuple):
         Observed ones and observed zeros.
     m : int
         Number of columns.
-    card : device or None
+    GPU : device or None
         GPU that counts, if any.
     times : ndarray of int64, shape (n,), or None
         Multiplicity of each row; None: each row occurs once.
