@@ -1,9 +1,9 @@
 """Accept connections, and bound what each address and each key may hold of the server.
 
 Until its TLS handshake is done a connection belongs to a stranger: of these there are few, and they end after seconds.
-When all places are taken, a newcomer replaces the oldest connection of the address that has the most, so that whoever
-floods the server displaces its own connections. After the handshake a connection belongs to a key: of each key there
-are few, and one on which no request is being served ends after seconds, too.
+When all places are taken, a newcomer replaces the oldest connection of the address that has the most, so that the party
+that floods the server displaces its own connections. After the handshake a connection belongs to a key: of each key
+there are few, and one on which no request is being served ends after seconds, too.
 """
 
 from __future__ import annotations
