@@ -236,7 +236,7 @@ def move_items(V: Array, N: Array, D: Array, counts: Array, *, beta: float, by_c
 
 
 class SmallSteps:
-    """One iteration of CNMF after another on few ratings, where arguments made anew would take longer than the sums.
+    """One iteration of CNMF after another on few ratings, where arguments made again would take longer than the sums.
 
     The same kernels in the same order as :func:`bias_step`, :func:`move_item_biases`, :func:`factor_step` and
     :func:`move_items`, so the same bits.
