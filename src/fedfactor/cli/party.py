@@ -114,7 +114,10 @@ def vouch(
     public: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
     key: Annotated[Path, typer.Option(help="Your own private key.", show_default=False)],
     fingerprint: Annotated[
-        str, typer.Option("--fingerprint", help="The words that the new party told you itself.", show_default=False)
+        str,
+        typer.Option(
+            "--fingerprint", help="The words that you received from the new party itself.", show_default=False
+        ),
     ] = "",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.vouched.")] = None,
     debug: Debug = False,
@@ -130,7 +133,7 @@ def vouch(
 
     with polite(debug):
         right = key_words(name, read_public(public))
-        question = f"Did {name} itself, and not the coordinator, tell you these words?"
+        question = f"Did you receive these words from {name} itself, and not from the coordinator?"
         if not _compared(right, fingerprint, question):
             raise typer.Exit(1)
         line = sign(Terms.read(file), name, public, key)
@@ -139,20 +142,22 @@ def vouch(
 
 
 def _compared(right: str, given: str, question: str) -> bool:
-    """Tell whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
+    """Return whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
     from fedfactor.federation.fingerprint_words import same_words
     from fedfactor.federation.terms import TermsError
 
     if given:
         if not same_words(given, right):
             raise TermsError(
-                "The words of --fingerprint are not those of this file: somebody holds another one, or a word was "
-                "misheard. Send nothing, ask for the words again, and if they differ still, find out who holds which "
-                "file. They are not shown here, because words that are copied from here compare nothing."
+                "The words of --fingerprint are not those of this file: the other party holds a different file, or "
+                "a word was misheard. Send nothing, ask for the words again, and if they differ still, find out "
+                "who holds which file. They are not shown here: words that are copied from here compare nothing."
             )
         return True
     if not sys.stdin.isatty():
-        raise TermsError(f'This needs a person. Give the words that others told you: --fingerprint "WORDS". {question}')
+        raise TermsError(
+            f'This needs a person. Give the words that you received from the others: --fingerprint "WORDS". {question}'
+        )
     typer.echo(f"\n  {right}\n")
     return typer.confirm(question)
 
@@ -189,7 +194,7 @@ def join(
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
     fingerprint: ToldWords = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
-    replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin again with other rows.")] = False,
     ledger: LedgerFile = None,
     budget: RowsBudget = None,
     raise_budget: RaiseBudget = False,
@@ -283,7 +288,9 @@ def _lines_of(member: Member, *, alone: bool) -> Callable[[str], None]:
 
 
 def _to_ask(member: Member, unknown: list[str]) -> list[str]:
-    """Name whom to telephone: of those in question who are parties, or where only parties left, all the others."""
+    """Return the parties to telephone: of those in question that are parties, or where only parties left, all the
+    others.
+    """
     parties = [name for name in member.terms.names if name != member.name]
     return [name for name in unknown if name in parties] or parties
 
@@ -305,8 +312,7 @@ def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
         member.words,
         fingerprint,
         f"Have you compared these words with {', '.join(_to_ask(member, unknown))}, by telephone or face to face? "
-        "(Without that, "
-        "the coordinator may hold keys of its own in their place, and read what you send alone.)",
+        "(Without that, the coordinator may hold keys of its own in their place, and read what you send alone.)",
     )
 
 
@@ -320,7 +326,7 @@ def leave(folder: Own, debug: Debug = False) -> None:
     with polite(debug):
         go(folder)
     typer.echo(
-        f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
+        f"You left. Ask the coordinator to run: fedfactor federation remove federation.toml {folder.resolve().name}\n"
         f"Your rows, results and what you sent are here yet: fedfactor federation forget {folder}"
     )
 

@@ -102,7 +102,7 @@ def owner_figure(kind: str, error: float) -> tuple[str, str]:
 
 
 def main_card(quality: Mapping[str, Any], error: float | None, whose: str) -> tuple[str, str, str] | None:
-    """Return the figure, its name and a remark for the first card of a report."""
+    """Return the figure, its name and a remark for the first GPU of a report."""
     kind = quality["kind"]
     base = quality.get("baseline")
     base = base if isinstance(base, dict) else {}
@@ -154,7 +154,7 @@ def meaning(quality: Mapping[str, Any], features: tuple[str, ...] | None) -> str
         for value, j in worst
     )
     return text + (
-        f"<details><summary>Features that fit worst</summary><div class='card scroll'><table><thead><tr>"
+        f"<details><summary>Features that fit worst</summary><div class='GPU scroll'><table><thead><tr>"
         f"<th scope='col'>feature</th><th scope='col'>{head}</th></tr></thead><tbody>{body}</tbody></table>"
         "</div></details>"
     )

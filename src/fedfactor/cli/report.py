@@ -46,7 +46,8 @@ def report(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write a page about a result: how good, for whom it is worse, components by name, privacy, how to use it.
+    """Write a page about a result: its quality, the clients for which it is worse, components by name, privacy, how to
+    use it.
 
     One HTML file without scripts that fetches nothing. It shows who the owners are and what share of each component
     they have; in private runs only what is published.
@@ -312,7 +313,7 @@ def _good(told: Told) -> str:
                 cells += "".join(f"<td>{each:.4f}</td>" for each in gain[name]) if name in gain else "<td>–</td>" * 2
             body += f'<tr{chosen}><th scope="row">{_text(name)}</th>{cells}</tr>'
         parts.append(
-            "<p>A good total can hide an owner for whom the components fit badly. Worst first:</p>"
+            "<p>A good total can hide an owner for which the components fit badly. Worst first:</p>"
             + _table(
                 ("owner", "rows", "relative error", *((head,) if head else ()), *(_ASIDE if gain else ())),
                 body,
@@ -323,11 +324,11 @@ def _good(told: Told) -> str:
     return "\n".join(parts)
 
 
-_ASIDE = ("alone, on rows kept aside", "together")
+_ASIDE = ("alone, on rows held out", "together")
 
 
 def _kept_aside(told: Told) -> dict[str, tuple[float, float]]:
-    """Return each owner's error on rows that it kept aside, alone and together, where it was measured."""
+    """Return each owner's error on rows that it held out, alone and together, where it was measured."""
     found = {}
     for name, about in (told.record.get("owners") or {}).items():
         both = about.get("kept_aside") if isinstance(about, dict) else None
@@ -341,10 +342,10 @@ def _gain(gain: dict[str, tuple[float, float]]) -> str:
     if not gain:
         return (
             '<p class="note">Whether an owner gains over going alone is measured by <code>fedfactor compare</code> on '
-            "rows kept aside.</p>"
+            "rows held out.</p>"
         )
     return (
-        f"<p>A fifth of each owner’s rows was kept aside, and described by components from the rest: its own alone, or "
+        f"<p>A fifth of each owner’s rows was held out, and described by components from the rest: its own alone, or "
         f"all owners’. {_text(gain_sentence(gain))}</p>"
     )
 
@@ -367,7 +368,7 @@ def _table(heads: tuple[str, ...], body: str, *, words: bool = False, spare: int
     kinds = [f' class="{classes[place]}"' if place in classes else "" for place in range(len(heads))]
     head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, heads, strict=True))
     return (
-        '<div class="card scroll" tabindex="0" role="group" aria-label="table">'
+        '<div class="GPU scroll" tabindex="0" role="group" aria-label="table">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -395,7 +396,7 @@ def _figure(
             '<p class="note">A figure would stand here: the package matplotlib draws it (pip install matplotlib).</p>'
         )
     below = f"<figcaption>{_text(title)}</figcaption>" if caption else ""
-    return f'<div class="card {kind}"><figure>{drawn}{below}</figure></div>'
+    return f'<div class="GPU {kind}"><figure>{drawn}{below}</figure></div>'
 
 
 def _components(told: Told) -> str:
@@ -519,7 +520,7 @@ def _travelled(told: Told) -> str:
             f"{record['rounds']} rounds{took}."
         )
     listed = "".join(f"<li>{_text(each)}</li>" for each in said)
-    return f'<p>{_text(amount)}</p><ul class="plain">{listed}</ul>' + (f'<dl class="card">{seen}</dl>' if seen else "")
+    return f'<p>{_text(amount)}</p><ul class="plain">{listed}</ul>' + (f'<dl class="GPU">{seen}</dl>' if seen else "")
 
 
 def _privacy(told: Told) -> str:
@@ -534,7 +535,7 @@ def _privacy(told: Told) -> str:
         return (
             "<p><b>None.</b> Uploads reached the server in the clear. Rows were not sent, but what is made of rows can "
             f"reveal rows, above all where an owner has few. {how}<code>--privacy secure-sum</code> shows the server "
-            "sums only; <code>--privacy dp --epsilon 4</code> bounds what anybody can learn of one row.</p>"
+            "sums only; <code>--privacy dp --epsilon 4</code> bounds what anyone can learn about one row.</p>"
         )
     epsilon = _epsilon(told.record)
     lines = [f"<p><b>{_text(_MODES.get(about['mode'], about['mode']))}</b> {_bound(epsilon, about)}</p>"]
@@ -553,7 +554,8 @@ def _privacy(told: Told) -> str:
 
 
 _MODES = {
-    "secure-sum": "Secure sum: the server saw only what the uploads of all parties add up to, and no single one.",
+    "secure-sum": "Secure aggregation: the server saw only what the uploads of all parties add up to, and no single "
+    "one.",
     "dp": "Noise: what the server saw, and V, were made with noise that hides single ones.",
 }
 """What protects uploads, for people."""
@@ -575,7 +577,7 @@ def _bound(epsilon: float, about: dict[str, Any]) -> str:
     guarantee = _text(about.get("guarantee", ""))
     if math.isinf(epsilon):
         return (
-            "No noise was added, so nothing bounds what all sums together may tell of a row (ε = ∞). "
+            "No noise was added, so nothing bounds what all sums together may reveal about a row (ε = ∞). "
             f"<small>Guarantee: {guarantee}.</small>"
         )
     unit = _text(_whose(about.get("unit")))
@@ -624,7 +626,7 @@ def _settings(told: Told) -> str:
     if isinstance(versions, dict):
         lines |= {f"version of {name}": version for name, version in versions.items()}
     items = "".join(f"<dt>{_text(name)}</dt><dd>{_text(_short(value))}</dd>" for name, value in lines.items())
-    return f'<details><summary>All settings</summary><dl class="card">{items}</dl></details>'
+    return f'<details><summary>All settings</summary><dl class="GPU">{items}</dl></details>'
 
 
 def _short(value: Any) -> str:
