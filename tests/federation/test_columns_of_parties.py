@@ -14,11 +14,11 @@ from sklearn.decomposition import PCA
 import fedfactor
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.decomposition.row_matching import blinded, points_of_ids
 from fedfactor.federation.party import Member
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.io.file_content import Reading
 from fedfactor.io.result_folder import read_components, read_private, read_row_ids
+from fedfactor.io.row_matching import blinded, points_of_ids
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
@@ -37,7 +37,9 @@ def call(*words, ends=0):
 
 def cells(parties=NAMES, columns=9, seed=0):
     rng = np.random.default_rng(seed)
-    X = rng.random((len(IDS), 3)) @ rng.random((3, columns * len(parties))) + 0.01 * rng.random((60, columns * len(parties)))
+    X = rng.random((len(IDS), 3)) @ rng.random((3, columns * len(parties))) + 0.01 * rng.random(
+        (60, columns * len(parties))
+    )
     return {name: X[:, columns * i : columns * (i + 1)] for i, name in enumerate(parties)}
 
 
@@ -59,7 +61,11 @@ def found_federation(folder, files, algorithm="PooledNMF", privacy="none", blind
     toml = folder / "study" / "federation.toml"
     call("federation", "init", folder / "study", "-a", algorithm, "-k", 3, "--rounds", rounds, "--split", "columns",
          "--privacy", privacy)  # fmt: skip
-    text = toml.read_text().replace("minimum_rows = 100", "minimum_rows = 5").replace("allow = []", 'allow = ["small-client"]')
+    text = (
+        toml.read_text()
+        .replace("minimum_rows = 100", "minimum_rows = 5")
+        .replace("allow = []", 'allow = ["small-client"]')
+    )
     toml.write_text(text)
     lists = []
     for name, file in files.items():
@@ -93,7 +99,12 @@ def run_in_process(folder, toml, files, readings):
         call("results", folder / name, "-o", folder / f"out {name}")
         V, features = read_components(folder / f"out {name}")
         U = read_private(folder / f"out {name}", name)
-        found[name] = (np.asarray(U["U"] if isinstance(U, dict) else U.U), V, features, read_row_ids(folder / f"out {name}", name))
+        found[name] = (
+            np.asarray(U["U"] if isinstance(U, dict) else U.U),
+            V,
+            features,
+            read_row_ids(folder / f"out {name}", name),
+        )
     return found
 
 
@@ -118,7 +129,9 @@ def test_parties_find_the_factors_of_pooled_columns(tmp_path, algorithm, privacy
     V = np.concatenate([V for _, V, _, _ in found.values()], axis=1)
     for name, (own, V_own, features, rows) in found.items():
         np.testing.assert_array_equal(own, U)
-        assert features == tuple(f"{name} {j}" for j in range(9)) and V_own.shape == (3, 9) and tuple(rows) == tuple(ids)
+        assert features == tuple(f"{name} {j}" for j in range(9))
+        assert V_own.shape == (3, 9)
+        assert tuple(rows) == tuple(ids)
     if algorithm == "PooledPCA":
         best = PCA(3, svd_solver="full").fit(X)
         np.testing.assert_allclose(np.abs(U), np.abs(best.transform(X)), atol=1e-9)
@@ -154,7 +167,9 @@ def test_a_coordinator_that_hashes_all_ids_with_all_it_has_finds_none(tmp_path):
     assert not any(reversed_by(key) for key in candidates)
     plain = {hashlib.new(kind, each.encode()).hexdigest()[:32] for kind in ("sha256", "md5", "sha1") for each in IDS}
     assert not plain & seen
-    every = {hmac.digest((tmp_path / "shared.key").read_bytes(), each.encode(), hashlib.sha256)[:16].hex() for each in IDS}
+    every = {
+        hmac.digest((tmp_path / "shared.key").read_bytes(), each.encode(), hashlib.sha256)[:16].hex() for each in IDS
+    }
     assert seen <= every  # with the key of one party it reads them all, so the attack is the right one
 
 
@@ -172,8 +187,8 @@ def test_a_coordinator_with_one_party_reverses_no_blinded_ids(tmp_path):
             found = blinded(found, secrets[name])
         return seen & {point.hex() for point in found}
 
-    for one, two in ((), ("lab",), ("imaging",)), (("lab", "imaging"), ("lab", "registry"), ("registry",)):
-        assert not reversed_by(*one) and not reversed_by(*two)
+    for known in ((), ("lab",), ("imaging",), ("registry",), ("lab", "imaging"), ("lab", "registry")):
+        assert not reversed_by(*known)
     assert reversed_by(*NAMES) == seen
 
 
@@ -214,9 +229,24 @@ def test_rows_and_lists_that_do_not_fit_are_refused_with_the_remedy(tmp_path):
     with pytest.raises(DataError, match="has 3 columns, but at least 5"):
         member.sign_up(few, reading=readings["lab"], confirmed=True)
     assert "either --row-key" in call("features", files["lab"], "--split", "columns", "--id", "patient_id", ends=2)
-    assert "column of row ids" in call("features", files["lab"], "--split", "columns", "--id", "none", "--row-key",
-                                       tmp_path / "shared.key", ends=2)  # fmt: skip
+    bare = tmp_path / "bare.csv"
+    pd.read_csv(files["lab"]).drop(columns="patient_id").to_csv(bare, index=False)
+    assert "column of row ids" in call(
+        "features", bare, "--split", "columns", "--row-key", tmp_path / "shared.key", ends=2
+    )
     (tmp_path / "odd.json").write_text(json.dumps(["xyz"]))
     assert "no blinded ids" in call("federation", "blind", tmp_path / "odd.json", "--secret", tmp_path / "s", ends=2)
     (tmp_path / "odd.json").write_text(json.dumps(["00" * 32]))
     assert "no blinded id" in call("federation", "blind", tmp_path / "odd.json", "--secret", tmp_path / "s", ends=2)
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.federation
+def test_parties_in_processes_of_their_own_find_the_factors_over_https(tmp_path):
+    pytest.importorskip("aiohttp")
+    from claims.columns_federation import apart
+
+    found = apart(tmp_path, "PooledNMF", 3)
+    assert found["U"] < 1e-9
+    assert found["V"] < 1e-9

@@ -231,7 +231,9 @@ def features(
                 names = tuple(agreed.blinded_rows(data, reading(), _secret_of(secret)))
             else:
                 names = agreed.read_names(blinded)
-                write_atomic(own, json.dumps(agreed.row_names(data, reading(), names, _secret_of(secret))).encode(), mode=0o600)
+                write_atomic(
+                    own, json.dumps(agreed.row_names(data, reading(), names, _secret_of(secret))).encode(), mode=0o600
+                )
         else:
             raise DataError("--split columns needs either --row-key, a key that the parties share, or --secret.")
         path = agreed.write_names(target, names)
@@ -346,7 +348,9 @@ def join(
         for member, seat, _ in seats:
             count = seat.shard.n_rows
             kind = "columns" if member.terms.by_columns else "rows"
-            typer.echo(f"{member.name}: {count} {kind}; connecting to {address}. Interrupt to leave; come back any time.")
+            typer.echo(
+                f"{member.name}: {count} {kind}; connecting to {address}. Interrupt to leave; come back any time."
+            )
         stop = threading.Event()
         stop_on_signals(stop)
         if len(seats) > 1:

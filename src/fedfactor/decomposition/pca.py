@@ -221,6 +221,10 @@ class _SecondMoments(Algorithm):
         half, total = unclipped_moments(up.half, up.total, float(self.row_clip or 1))
         return half.astype(kind), total.astype(kind)
 
+    def for_columns(self) -> Algorithm:
+        """Return this algorithm for clients that hold columns."""
+        return replace(self, split="columns")
+
     @property
     def _sums_center(self) -> bool:
         """Whether the mean over all rows is subtracted, in the sums; that of a column is known where the column is."""

@@ -22,7 +22,7 @@ from fedfactor.engines.engine import AnyCallback, Engine, judge_small
 from fedfactor.linalg.cuda.device_rows import Storage, check_device, home, move
 
 if TYPE_CHECKING:
-    from fedfactor.decomposition.columns import ColumnFactors
+    from fedfactor.engines.columns import ColumnFactors
 
 
 def engine_of(engine: str | Engine) -> Engine:
@@ -144,7 +144,7 @@ def run(
     Returns
     -------
     Run
-        With ``split="columns"`` a :class:`~fedfactor.decomposition.columns.ColumnFactors`.
+        With ``split="columns"`` a :class:`~fedfactor.engines.columns.ColumnFactors`.
 
     Examples
     --------
@@ -208,7 +208,7 @@ def run(
 
 def _of_columns(algorithm: Method, tables: Any, options: dict[str, Any]) -> ColumnFactors:
     """Run an algorithm, with the parameters of the run that its estimator has, on columns of several clients."""
-    from fedfactor.decomposition.columns import factor_columns
+    from fedfactor.engines.columns import factor_columns
 
     if not isinstance(tables, Mapping):
         raise IncompatibleError("split='columns' needs a mapping from each client to its columns.")

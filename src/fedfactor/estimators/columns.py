@@ -15,12 +15,13 @@ from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.grid import block_federation, even_nodes, grid_federation, grid_of
 from fedfactor.core.pytree import Array
-from fedfactor.decomposition.columns import TAKES_COLUMNS, columns_as_rows, for_columns, refuse_noise
-from fedfactor.decomposition.row_matching import matched_rows
+from fedfactor.engines.capabilities import SupportsColumns, for_columns
+from fedfactor.engines.columns import columns_as_rows, refuse_noise
 from fedfactor.estimators import inputs as _inputs
 from fedfactor.estimators.base import FederatedTransformer, _copy
 from fedfactor.io import groups as owned
 from fedfactor.io.partition import row_positions
+from fedfactor.io.row_matching import matched_rows
 from fedfactor.linalg.products import as_like
 
 
@@ -55,7 +56,9 @@ class ColumnSplitEstimator(FederatedTransformer):
 
     def _begun(self, algorithm: Algorithm, further: bool) -> Algorithm:
         algorithm = super()._begun(algorithm, further)
-        return for_columns(algorithm) if self.split == "columns" and isinstance(algorithm, TAKES_COLUMNS) else algorithm
+        return (
+            for_columns(algorithm) if self.split == "columns" and isinstance(algorithm, SupportsColumns) else algorithm
+        )
 
     def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
         if self.split != "columns":

@@ -15,9 +15,9 @@ from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
-from fedfactor.decomposition.row_matching import blinded, hashes_of_ids, points_of_ids, texts_of_ids
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
+from fedfactor.io.row_matching import blinded, hashes_of_ids, points_of_ids, texts_of_ids
 
 How = Literal["same", "union", "intersection"]
 
@@ -43,7 +43,7 @@ def hashed_rows(path: str | os.PathLike[str], reading: Reading, key: bytes) -> d
 
 
 def blinded_rows(path: str | os.PathLike[str], reading: Reading, secret: bytes) -> list[str]:
-    """Return each row id of a data file as a point that this party has blinded, sorted: not in the order of the rows."""
+    """Return each row id of a data file as a blinded point, in an order that hides that of the rows."""
     return sorted(_blinded_ids(path, reading, secret))
 
 
@@ -59,13 +59,13 @@ def blind_again(names: Sequence[str], secret: bytes) -> list[str]:
     try:
         points = [bytes.fromhex(name) for name in names]
     except ValueError:
-        raise DataError("The list holds names that are no blinded ids. Ask for what fedfactor features wrote.") from None
+        raise DataError(
+            "The list holds names that are no blinded ids. Ask for what fedfactor features wrote."
+        ) from None
     return [point.hex() for point in blinded(points, secret)]
 
 
-def row_names(
-    path: str | os.PathLike[str], reading: Reading, names: Sequence[str], secret: bytes
-) -> dict[str, str]:
+def row_names(path: str | os.PathLike[str], reading: Reading, names: Sequence[str], secret: bytes) -> dict[str, str]:
     """Return, for each row id of a data file, its name in the file's list, once all other parties have blinded it."""
     own = _blinded_ids(path, reading, secret)
     if len(own) != len(names):
@@ -77,10 +77,14 @@ def row_names_of(table: Any, path: str | os.PathLike[str], reading: Reading) -> 
     """Return what all parties call the rows of a table, by the party's own file of row names."""
     ids = _row_ids(path, table)
     if reading.row_names is None:
-        raise DataError("Parties hold columns of the same rows. Give --row-names: the file that fedfactor features wrote.")
+        raise DataError(
+            "Parties hold columns of the same rows. Give --row-names: the file that fedfactor features wrote."
+        )
     known = read_json(reading.row_names, "Make it with: fedfactor features --split columns")
     if not isinstance(known, dict) or not all(isinstance(name, str) for name in known.values()):
-        raise DataError(f"{reading.row_names} does not map ids to names. Make it with: fedfactor features --split columns")
+        raise DataError(
+            f"{reading.row_names} does not map ids to names. Make it with: fedfactor features --split columns"
+        )
     lacking = next((each for each in texts_of_ids(ids) if each not in known), None)
     if lacking is not None:
         raise DataError(f"{reading.row_names} has no name for row {lacking!r} of {path}. Write it again for this file.")

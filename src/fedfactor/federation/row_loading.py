@@ -15,7 +15,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_values, is_sparse
 from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import listed
-from fedfactor.decomposition.columns import columns_as_rows
+from fedfactor.engines.columns import columns_as_rows
 from fedfactor.federation.column_ranges import strange_columns
 from fedfactor.federation.features import arrange, names_of, row_names_of
 from fedfactor.federation.terms import Terms

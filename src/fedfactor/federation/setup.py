@@ -251,7 +251,7 @@ def _rows_in_common(terms: Terms) -> list[str]:
         f"{terms.content['features']['sha256'][:16]}",
         "             every party learns which of its rows all others have, too",
         "Columns      those of your file; their names and your part of V stay with you",
-        "U            a vector for each common row, which every party and the coordinator sees: a party that knows some "
+        "U            a vector for each common row, which every party and the coordinator sees: whoever knows some "
         "columns of a row can predict others from it",
     ]
 

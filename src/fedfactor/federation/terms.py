@@ -18,7 +18,7 @@ import numpy as np
 from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
-from fedfactor.engines.capabilities import SupportsWarmStart
+from fedfactor.engines.capabilities import SupportsWarmStart, for_columns
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
 from fedfactor.io.preprocessing import DECLARED, Preprocess
@@ -231,15 +231,15 @@ class Terms:
 
     def _check_columns(self) -> None:
         """Reject what does not go with parties that hold columns, whose agreed features are hashed ids of rows."""
-        from fedfactor.decomposition.columns import for_columns
-
         c = self.content
         try:
             for_columns(self.algorithm())
         except IncompatibleError as error:
             raise TermsError(f"[features] split = 'columns': {error}") from None
         if self.noise:
-            raise TermsError("[features] split = 'columns': noise would protect columns, not the rows that ids stand for.")
+            raise TermsError(
+                "[features] split = 'columns': noise would protect columns, not the rows that ids stand for."
+            )
         if c["preprocess"]["steps"] or c.get("units"):
             raise TermsError(
                 "[features] split = 'columns': no party can apply [preprocess] steps or [units] to columns of others. "
@@ -597,8 +597,6 @@ class Terms:
         self.declared_weights()
         algorithm = self.algorithm()
         if self.by_columns:
-            from fedfactor.decomposition.columns import for_columns
-
             algorithm = for_columns(algorithm)
         meta = self.meta()
         run = self.content["run"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.client_data import Shard
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.pytree import Array, leaves, record, to_numpy, tree_map
@@ -288,6 +289,12 @@ class PooledNMF(Algorithm):
     def starting_at(self, V: Array) -> PooledNMF:
         """Begin at these components, as the server of a federation does whose parties agreed on them."""
         return replace(self, begin=Begin(V))
+
+    def for_columns(self) -> PooledNMF:
+        """Return this algorithm for clients that hold columns: the transposed problem is of the same kind."""
+        if self.n_private:
+            raise IncompatibleError("Clients that hold columns have no rows of their own. Set n_private=0.")
+        return self
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,11 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.pytree import Array
 from fedfactor.core.run import Run
-from fedfactor.decomposition.pca import PooledPCA, PooledSVD
-from fedfactor.decomposition.row_matching import matched_rows
-from fedfactor.engines.run import run
-from fedfactor.nmf.pooled.algorithm import PooledNMF
+from fedfactor.engines.capabilities import for_columns
+from fedfactor.io.row_matching import matched_rows
 from fedfactor.privacy.dp import asked_of
 
-__all__ = ["TAKES_COLUMNS", "ColumnFactors", "columns_as_rows", "factor_columns", "for_columns"]
-
-TAKES_COLUMNS = (PooledNMF, PooledPCA, PooledSVD)
-"""Algorithms whose sums over rows are, for the transposed problem, sums over columns."""
+__all__ = ["ColumnFactors", "columns_as_rows", "factor_columns", "refuse_noise"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,26 +40,6 @@ class ColumnFactors:
     V: Mapping[str, Array]
     rows: Mapping[str, np.ndarray]
     run: Run
-
-
-def for_columns(algorithm: Algorithm) -> Algorithm:
-    """Return an algorithm for clients that hold columns; algorithms that cannot take these are rejected.
-
-    Examples
-    --------
-    >>> for_columns(PooledPCA(2)).split
-    'columns'
-    """
-    if not isinstance(algorithm, TAKES_COLUMNS):
-        raise IncompatibleError(
-            f"{type(algorithm).__name__} does not take columns of several clients. Use PooledNMF, PooledPCA or "
-            "PooledSVD; SynSD and its variants cut one matrix into columns."
-        )
-    if isinstance(algorithm, PooledNMF):
-        if algorithm.n_private:
-            raise IncompatibleError("Clients that hold columns have no rows of their own. Set n_private=0.")
-        return algorithm
-    return replace(algorithm, split="columns")
 
 
 def refuse_noise(privacy: Any) -> None:
@@ -118,6 +93,8 @@ def factor_columns(algorithm: Algorithm, tables: Mapping[str, Any], **options: A
     >>> found.U.shape, found.V["lab"].shape
     ((30, 2), (2, 4))
     """
+    from fedfactor.engines.run import run  # late: it offers this as one of its options
+
     method = for_columns(algorithm)
     refuse_noise(options.get("privacy"))
     shards = {str(name): Shard.of(table) for name, table in tables.items()}

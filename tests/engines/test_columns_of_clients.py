@@ -11,7 +11,7 @@ import fedfactor
 from fedfactor.algorithms import FNMF, PooledNMF, PooledPCA, PooledSVD
 from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.decomposition.row_matching import common_hashes, hashes_of_ids, positions_of
+from fedfactor.io.row_matching import common_hashes, hashes_of_ids, positions_of
 
 KEY = b"a secret of at least sixteen bytes"
 
