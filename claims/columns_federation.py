@@ -73,7 +73,7 @@ def over_https(folder: Path, algorithm: str, parties: int) -> tuple[dict[str, Pa
     found: dict[str, Any] = {}
     for name in files:
         out = write_result(trial.folder(name), folder / "results" / name)
-        found[name] = (read_private(out, name).U, read_components(out)[0], read_row_ids(out, name))
+        found[name] = (read_private(out, name)["U"], read_components(out)[0], read_row_ids(out, name))
     return files, found, trial
 
 

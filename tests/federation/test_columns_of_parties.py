@@ -100,7 +100,7 @@ def run_in_process(folder, toml, files, readings):
         V, features = read_components(folder / f"out {name}")
         U = read_private(folder / f"out {name}", name)
         found[name] = (
-            np.asarray(U["U"] if isinstance(U, dict) else U.U),
+            U["U"],
             V,
             features,
             read_row_ids(folder / f"out {name}", name),
