@@ -250,3 +250,24 @@ def test_parties_in_processes_of_their_own_find_the_factors_over_https(tmp_path)
     found = apart(tmp_path, "PooledNMF", 3)
     assert found["U"] < 1e-9
     assert found["V"] < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["pooled-nmf", "pooled-pca"])
+def test_files_of_columns_are_fitted_as_one_table(tmp_path, algorithm):
+    files = tables(tmp_path)
+    out = tmp_path / "out"
+    options = ("-k", 3, "-a", algorithm, "--split", "columns", "--id", "patient_id", "--seed", 0, "-o", out)
+    call("fit", *files.values(), *options)
+    V, features = read_components(out)
+    U = read_private(out, "all columns")["U"]
+    whole = pooled(files).loc[list(read_row_ids(out, "all columns"))]
+    assert list(features) == list(whole.columns)
+    model = fedfactor.load(out)
+    np.testing.assert_allclose(model.transform(whole.to_numpy()), U, atol=1e-3)
+    if algorithm == "pooled-pca":
+        best = PCA(3, svd_solver="full").fit(whole.to_numpy())
+        np.testing.assert_allclose(np.abs(model.transform(whole.to_numpy())), np.abs(best.transform(whole.to_numpy())))
+    else:
+        assert np.linalg.norm(whole - U @ V) / np.linalg.norm(whole) < 0.05
+    assert "goes with none of" in call("fit", *files.values(), *options[:-1], tmp_path / "two", "--log1p", ends=2)

@@ -11,9 +11,9 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
-from fedfactor.cli.party import Split, blind, features, forget, join, keygen, leave, request, vouch, worth
+from fedfactor.cli.party import blind, features, forget, join, keygen, leave, request, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
-from fedfactor.cli.shared_options import Server, Toml
+from fedfactor.cli.shared_options import Server, Split, Toml
 from fedfactor.cli.status import check, results, status
 from fedfactor.cli.versions import go_on, stability_of, versions
 from fedfactor.core.errors import DataError

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.privacy import LedgerFile
 from fedfactor.cli.reading_options import reads
-from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Toml
+from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Split, Toml
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
@@ -59,13 +58,6 @@ Certificate = Annotated[
         show_default=False,
     ),
 ]
-
-
-class Split(StrEnum):
-    """What parties hold."""
-
-    rows = "rows"
-    columns = "columns"
 
 
 RowKey = Annotated[

@@ -220,8 +220,7 @@ class PooledPCA(ColumnSplitEstimator, _Spectral):
         variance = algorithm.fitted[3][0]
         left = max(variance - sum(algorithm.fitted[2]), 0.0)
         self.noise_variance_ = left / (fewest - self.n_components_) if fewest > self.n_components_ else 0.0
-        fitted = (tuple(map(float, self.mean_)), *algorithm.fitted[1:3], (variance, float(n_rows)))
-        self.run_ = replace(self.run_, algorithm=replace(algorithm, split="rows", fitted=fitted))
+        self.run_ = replace(self.run_, algorithm=algorithm.for_rows(self.mean_, n_rows))
 
     def _factors(self, client: str | None) -> LocalFactors:
         kept = super()._factors(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -224,6 +225,12 @@ class _SecondMoments(Algorithm):
     def for_columns(self) -> Algorithm:
         """Return this algorithm for clients that hold columns."""
         return replace(self, split="columns")
+
+    def for_rows(self, means: Sequence[float], n_rows: int) -> Algorithm:
+        """Return this algorithm after a run on columns, as a fit of rows leaves it: new rows can be transformed."""
+        assert self.fitted is not None  # a run has ended
+        variance = (self.fitted[3][0], float(n_rows))
+        return replace(self, split="rows", fitted=(tuple(map(float, means)), *self.fitted[1:3], variance))
 
     @property
     def _sums_center(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from fedfactor.core.algorithm import Algorithm
-from fedfactor.core.client_data import Shard
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Score
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.pytree import Array
 from fedfactor.core.run import Run
@@ -18,6 +19,10 @@ from fedfactor.io.row_matching import matched_rows
 from fedfactor.privacy.dp import asked_of
 
 __all__ = ["ColumnFactors", "columns_as_rows", "factor_columns", "refuse_noise"]
+
+
+ALL = "all columns"
+"""The client of a run as one client with all columns would have it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +45,42 @@ class ColumnFactors:
     V: Mapping[str, Array]
     rows: Mapping[str, np.ndarray]
     run: Run
+
+    def joined(self, tables: Mapping[str, Any]) -> tuple[Run, Federation]:
+        """Return the run as one client with all columns would have it, and that client's rows; in a simulation.
+
+        Parameters
+        ----------
+        tables : mapping of str to matrix, data frame or Shard
+            As in the run.
+
+        Returns
+        -------
+        Run
+            With the factors of one client, ``"all columns"``.
+        Federation
+        """
+        shards = {name: Shard.of(tables[name]) for name in self.V}
+        first = next(iter(shards))
+        parts = [shard.X[self.rows[name]] for name, shard in shards.items()]
+        X = scipy.sparse.hstack(parts, format="csr") if hasattr(parts[0], "tocsr") else np.concatenate(parts, axis=1)
+        names = [name for shard in shards.values() for name in shard.features or ()]
+        features = tuple(names) if len(names) == X.shape[1] == len(set(names)) else None
+        ids = shards[first].row_ids
+        ids = None if ids is None else tuple(ids[row] for row in self.rows[first])
+        masks = [None if shard.mask is None else np.asarray(shard.mask)[self.rows[n]] for n, shard in shards.items()]
+        seen = [np.ones(part.shape, bool) if mask is None else mask for part, mask in zip(parts, masks, strict=True)]
+        mask = None if all(each is None for each in masks) else np.concatenate(seen, axis=1)
+        shard = Shard(X, mask, features, row_ids=ids, id_name=shards[first].id_name)
+        algorithm: Any = self.run.algorithm
+        if hasattr(algorithm, "for_rows"):
+            algorithm = algorithm.for_rows(np.asarray(X.mean(axis=0)).ravel(), X.shape[0])
+        V = np.concatenate([np.asarray(part) for part in self.V.values()], axis=1)
+        scores = self.run.scores.values()
+        whole = Score.of(*(sum(float(getattr(each, part)) for each in scores) for part in ("sse", "n", "total")))
+        factors = {ALL: LocalFactors(self.U, V)}
+        run = replace(self.run, algorithm=algorithm, factors=factors, scores={ALL: whole}, feature_names=features)
+        return run, Federation({ALL: shard})
 
 
 def refuse_noise(privacy: Any) -> None:
