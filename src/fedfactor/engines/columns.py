@@ -62,12 +62,12 @@ class ColumnFactors:
         """
         shards = {name: Shard.of(tables[name]) for name in self.V}
         first = next(iter(shards))
-        parts = [shard.X[self.rows[name]] for name, shard in shards.items()]
-        X = scipy.sparse.hstack(parts, format="csr") if hasattr(parts[0], "tocsr") else np.concatenate(parts, axis=1)
+        parts: list[Any] = [shard.X[self.rows[name]] for name, shard in shards.items()]
+        X: Any = scipy.sparse.hstack(parts, format="csr") if hasattr(parts[0], "tocsr") else np.concatenate(parts, axis=1)
         names = [name for shard in shards.values() for name in shard.features or ()]
         features = tuple(names) if len(names) == X.shape[1] == len(set(names)) else None
-        ids = shards[first].row_ids
-        ids = None if ids is None else tuple(ids[row] for row in self.rows[first])
+        own = shards[first].row_ids
+        ids = None if own is None else tuple(own[int(row)] for row in self.rows[first])
         masks = [None if shard.mask is None else np.asarray(shard.mask)[self.rows[n]] for n, shard in shards.items()]
         seen = [np.ones(part.shape, bool) if mask is None else mask for part, mask in zip(parts, masks, strict=True)]
         mask = None if all(each is None for each in masks) else np.concatenate(seen, axis=1)
@@ -140,7 +140,7 @@ def factor_columns(algorithm: Algorithm, tables: Mapping[str, Any], **options: A
     refuse_noise(options.get("privacy"))
     shards = {str(name): Shard.of(table) for name, table in tables.items()}
     rows = matched_rows(shards)
-    found = run(method, {name: columns_as_rows(shard, rows[name]) for name, shard in shards.items()}, **options)
+    found: Any = run(method, {name: columns_as_rows(shard, rows[name]) for name, shard in shards.items()}, **options)
     return ColumnFactors(found.V.T, {name: kept.U.T for name, kept in found.factors.items()}, rows, found)
 
 
@@ -166,7 +166,7 @@ def columns_as_rows(shard: Shard, rows: np.ndarray, names: tuple[str, ...] | Non
             "missing_values='unstored' describes ratings, and these cannot be cut into columns. Pass dense columns, "
             "with NaN where a value is missing."
         )
-    X = shard.X[rows]
-    X = X.T.tocsr() if hasattr(X, "tocsr") else np.ascontiguousarray(X.T)
+    cells = shard.X[rows]
+    X = cells.T.tocsr() if hasattr(cells, "tocsr") else np.ascontiguousarray(cells.T)
     mask = None if shard.mask is None else np.ascontiguousarray(np.asarray(shard.mask)[rows].T)
     return Shard(X, mask, names, row_ids=shard.features)

@@ -216,7 +216,8 @@ def _of_columns(algorithm: Method, tables: Any, options: dict[str, Any]) -> Colu
     options = run_parameters(algorithm, **options)
     options["seed"] = options.pop("random_state")
     options["callbacks"] = tuple(options["callbacks"] or ())
-    return factor_columns(method, tables, **options)
+    clients: Mapping[str, Any] = dict(tables)  # pyright: ignore[reportUnknownArgumentType]
+    return factor_columns(method, clients, **options)
 
 
 def _in_the_clear(
