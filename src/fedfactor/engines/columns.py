@@ -140,7 +140,8 @@ def factor_columns(algorithm: Algorithm, tables: Mapping[str, Any], **options: A
     refuse_noise(options.get("privacy"))
     shards = {str(name): Shard.of(table) for name, table in tables.items()}
     rows = matched_rows(shards)
-    found: Any = run(method, {name: columns_as_rows(shard, rows[name]) for name, shard in shards.items()}, **options)
+    turned = {name: columns_as_rows(shard, rows[name]) for name, shard in shards.items()}
+    found = run(method, turned, split="rows", **options)
     return ColumnFactors(found.V.T, {name: kept.U.T for name, kept in found.factors.items()}, rows, found)
 
 
