@@ -63,7 +63,8 @@ class ColumnFactors:
         shards = {name: Shard.of(tables[name]) for name in self.V}
         first = next(iter(shards))
         parts: list[Any] = [shard.X[self.rows[name]] for name, shard in shards.items()]
-        X: Any = scipy.sparse.hstack(parts, format="csr") if hasattr(parts[0], "tocsr") else np.concatenate(parts, axis=1)
+        sparse = any(hasattr(part, "tocsr") for part in parts)
+        X: Any = scipy.sparse.hstack(parts, format="csr") if sparse else np.concatenate(parts, axis=1)
         names = [name for shard in shards.values() for name in shard.features or ()]
         features = tuple(names) if len(names) == X.shape[1] == len(set(names)) else None
         own = shards[first].row_ids
