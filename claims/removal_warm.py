@@ -1,6 +1,6 @@
-"""One of ten clients leaves: PooledNMF and PooledBMF on five tables each, and PooledCF on five deals of MovieLens, begun at
-the components of the fit with that client, end at an objective of the remaining clients at most 0.1 % above that of a fresh
-fit, in fewer rounds. The gap and both numbers of rounds are reported. Needs ``FEDFACTOR_DATA``.
+"""One of ten clients leaves: PooledNMF and PooledBMF on five tables each, and PooledCF on five deals of MovieLens, begun
+at the components of the fit with that client, end at an objective of the remaining clients at most 0.1 % above that of a
+fresh fit, in fewer rounds. The gap and both numbers of rounds are reported. Needs ``FEDFACTOR_DATA``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_ROWS = 2000
 
 
 def dealt(X: Any, seed: int) -> dict[str, Any]:
-    """Deal rows to ten clients of about the same number of rows that are like each other, in the order of their sums."""
+    """Deal rows to ten clients in the order of their sums, so that the rows of a client are like each other."""
     rng = np.random.default_rng(seed)
     kept = np.sort(rng.permutation(X.shape[0])[:MOST_ROWS])
     X = X[kept]
