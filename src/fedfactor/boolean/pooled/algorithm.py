@@ -37,9 +37,8 @@ class PooledBMF(Algorithm):
     A search that needs nothing but sums of whole numbers over all rows:
 
     1. *Candidates.* Counts of rows that have two columns (or three) at once add up over owners. From them every
-    client's
-       candidates are the same: for each column, and each of the most promising pairs, all columns that at least a share
-       `thresholds` of its rows have.
+       client's candidates are the same: for each column, and each of the most promising pairs, all columns that at
+       least a share `thresholds` of its rows have.
     2. *Greedy choice.* For every candidate, the gains of the rows that would take it add up too, so that the owners
        choose what ASSO [1]_ would choose on pooled rows, from several thresholds and `penalties` side by side.
     3. *Descent.* Rows choose their components at home. For each cell of V the summed gain of changing it says whether
@@ -68,8 +67,8 @@ class PooledBMF(Algorithm):
     from them how often rows repeat, and learns as much of the rows as from the counts of 64 more columns.
 
     What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells, to
-    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter. A
-    secure aggregation with its minimums hides single owners, not single rows; noise for rows is refused here, since one
+    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter.
+    Secure aggregation with its minimums hides single owners, not single rows; noise for rows is refused here, since one
     row with r ones changes r² of the counts, and each of many exchanges would need such noise.
 
     References
