@@ -28,8 +28,9 @@ def prepare(numba) -> None:
     room = globals()
     room["fold_columns"] = numba.njit(nmf.fold_columns, nogil=True, fastmath={"contract"})
     free = {"contract", "reassoc", "nsz"}
+    plain = (packed_again, inverse_of, add_products, clear)
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (inner, images_of)})
-    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (packed_again, inverse_of, add_products, clear)})
+    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in plain})
     room.update({name: getattr(one_pass, name) for name in _BUILT})
 
 
