@@ -1,8 +1,5 @@
 """Base classes of estimators whose clients hold columns, and of those whose nodes hold blocks of X."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any, Literal
@@ -15,7 +12,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.grid import block_federation, even_nodes, grid_federation, grid_of
 from fedfactor.core.pytree import Array
 from fedfactor.estimators import inputs as _inputs
-from fedfactor.estimators.base import FederatedTransformer, _copy
+from fedfactor.estimators.base import FederatedTransformer, copied
 from fedfactor.io import groups as owned
 from fedfactor.io.partition import row_positions
 from fedfactor.linalg.products import as_like
@@ -47,7 +44,7 @@ class ColumnSplitEstimator(FederatedTransformer):
         if self.split != "columns":
             return super().fit_transform(X, y, groups=groups)
         self._learn(X, groups)
-        return _copy(self._common)
+        return copied(self._common)
 
     def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
         if self.split != "columns":
