@@ -10,13 +10,13 @@ Everything here is double precision on the host: a bound that holds up to single
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.nnls import solve_rows
-from fedfactor.linalg.products import cross, gram_rows, sums
+from fedfactor.linalg.products import cross, gram_rows, stored_rows, sums
 
 __all__ = [
     "CURVE_WEIGHT",
@@ -31,8 +31,6 @@ __all__ = [
     "split_rows",
     "summation_error",
 ]
-
-Array = Any
 
 ROW_CAP = 2.0 / 3.0
 """Largest norm of a row of U, when rows of X have norm at most 1 and rows of V norm 1."""
@@ -87,7 +85,7 @@ def row_squares(X: Array) -> np.ndarray:
     """
     with np.errstate(over="ignore", under="ignore"):
         if scipy.sparse.issparse(X):
-            rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+            rows = stored_rows(X)
             return np.bincount(rows, weights=np.asarray(X.data, np.float64) ** 2, minlength=X.shape[0])
         return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
@@ -286,7 +284,7 @@ def split_rows(V: Array) -> np.ndarray:
     array([[0., 1., 0., 1.]])
     """
     ordered = np.sort(V, axis=1)
-    m = V.shape[1]
+    m: int = V.shape[1]
     if m < 2:
         return (V > 0).astype(V.dtype)
     low = np.cumsum(ordered, axis=1)[:, :-1]
