@@ -136,6 +136,8 @@ class TestPrivatePlans:
         asked = dp(5.0, row_bound=2.0, rows=300, **Z)
         plan = make_plan(asked, PooledNMF(2), owners, None, simulation=True)
         assert plan.rounds == ROW_ROUNDS == 30
+        fixed = make_plan(dp(5.0, row_bound=2.0, rows=300), PooledNMF(2), owners, None, simulation=True)
+        assert fixed.rounds == 19
         assert (plan.algorithm.row_clip, plan.algorithm.row_count, plan.algorithm.tol) == (2.0, 300.0, 0.0)
         noise, secure = plan.channel.links
         assert noise.sensitivity == plan.algorithm.sensitivity(owners.prepare())[1]
@@ -232,8 +234,6 @@ class TestPrivatePlans:
     def test_noise_of_newton_steps_is_that_of_all_clients(self, owners):
         asked = dp(5.0, row_bound=2.0, rows=300, colluding=1, **Z)
         given = PooledNMF(2)
-        if not hasattr(given, "row_noise"):
-            pytest.skip("no such setting")
         plan = make_plan(asked, given, owners, 2, simulation=True)
         assert plan.algorithm.row_noise == pytest.approx(3.0 * math.sqrt(3 / 2))
         local = make_plan(dp(5.0, row_bound=2.0, rows=300, noise="local", **Z), given, owners, 2, simulation=True)
@@ -242,8 +242,8 @@ class TestPrivatePlans:
     def test_methods_that_noise_cannot_protect(self):
         with pytest.raises(IncompatibleError, match="FNMF has no bound on what one row can change"):
             check_bears(dp(5.0), FNMF(2), META)
-        with pytest.raises(IncompatibleError, match="some cells are missing"):
-            check_bears(dp(5.0), PooledNMF(2), replace(META, masked=True))
+        with pytest.raises(IncompatibleError, match="sums of Newton steps alone"):
+            check_bears(dp(5.0), PooledNMF(2, noisy_step="gradient"), replace(META, masked=True))
         check_bears(dp(5.0, unit="client", clip=1.0), FedAvgNMF(2), replace(META, masked=True))
         with pytest.raises(IncompatibleError, match="start='wide' folds exact sums"):
             alike_for_noise(PooledNMF(2, start="wide"), META)

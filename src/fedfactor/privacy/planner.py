@@ -219,7 +219,8 @@ def _private_plan(
             work, federation = _capped(asked, federation, meta)
         rows, bound = _surveyed(asked, work, secure, honest, before, books, run, folder)
         spread = spread_of(asked, honest, meta)
-        rounds = rounds or _fixed_rounds(algorithm) or _useful_rounds(algorithm, spread * multiplier(1), rows, meta)
+        once = None if asked.noise_multiplier else spread * multiplier(1)
+        rounds = rounds or _fixed_rounds(algorithm) or _useful_rounds(algorithm, once, rows, meta)
         z = multiplier(rounds)
         algorithm, size = bound_rows(algorithm, meta, bound, rows, spread * z)
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
@@ -273,9 +274,9 @@ def _fixed_rounds(algorithm: Algorithm) -> int | None:
     return getattr(type(algorithm), "noisy_rounds", None)
 
 
-def _useful_rounds(algorithm: Algorithm, noise: float, rows: float, meta: Meta) -> int:
-    """Return the number of rounds that public numbers suggest."""
-    if not (isinstance(algorithm, StatesRounds) and algorithm.noisy_step != "gradient"):
+def _useful_rounds(algorithm: Algorithm, noise: float | None, rows: float, meta: Meta) -> int:
+    """Return the number of rounds that public numbers suggest; `noise` is that of a single round for all the budget."""
+    if noise is None or not (isinstance(algorithm, StatesRounds) and algorithm.noisy_step != "gradient"):
         return ROW_ROUNDS
     return useful_rounds(noise, rows, algorithm.n_components, meta.n_features)
 

@@ -446,8 +446,8 @@ class PooledNMF(Algorithm):
         if down.clip is None:
             U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=bound, sweeps=sweeps)
             return replace(state, U=U), RowGradients(D)
-        # The share that is not explained is in no upload here: the ridge of rows with missing values is a public one.
-        pay = pay_of_U(self, shard.n_features, misfit=FIRST_MISFIT)
+        # The share that is not explained is in no upload here: rows with missing values pay the least ridge.
+        pay = pay_of_U(self, shard.n_features)
         clip = float(down.clip)
         U, found = clipped_sums(
             state.U, shard.X, down.V, shard.mask, clip=clip, bound=bound, sweeps=sweeps, penalty=pay
