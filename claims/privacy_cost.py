@@ -1,4 +1,4 @@
-"""What noise for rows costs, by ε, on eight sets: images at ε = 1 and 4, 20 Newsgroups at ε = 4, a hospital table at ε = 1.
+"""What noise for rows costs, by ε, on eight sets, images, 20 Newsgroups and a hospital table among them.
 
 On images at most 10 % and 4 % of the error, on 20 Newsgroups and on the table at most 10 %.
 

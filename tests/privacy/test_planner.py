@@ -15,7 +15,8 @@ from fedfactor.core.algorithm import Meta
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.transforms import Transform
-from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, SecureSum, dp
+from fedfactor.linalg.row_clipping import useful_rounds
+from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, SecureSum, calibrate, dp
 from fedfactor.privacy.agreed_noise import _rounded_up, agree_on_noise, noisy_channel, whole_cohort
 from fedfactor.privacy.minimums import PrivacyWarning, RefusedError
 from fedfactor.privacy.noise_shares import secure_for_noise
@@ -136,8 +137,17 @@ class TestPrivatePlans:
         asked = dp(5.0, row_bound=2.0, rows=300, **Z)
         plan = make_plan(asked, PooledNMF(2), owners, None, simulation=True)
         assert plan.rounds == ROW_ROUNDS == 30
-        fixed = make_plan(dp(5.0, row_bound=2.0, rows=300), PooledNMF(2), owners, None, simulation=True)
-        assert fixed.rounds == 19
+
+    def test_the_number_of_rounds_follows_from_public_numbers(self, owners):
+        """Three clients, of whom one may collude: the noise of all is that of the accountant times the root of 3/2."""
+        asked = dp(0.5, row_bound=2.0, rows=300, colluding=1)
+        plan = make_plan(asked, PooledNMF(2), owners, None, simulation=True)
+        once = calibrate(0.5, 1e-5) * math.sqrt(3 / 2)
+        assert plan.rounds == useful_rounds(once, 300.0, 2, owners.n_features) < 30
+        assert plan.channel.books.entry.noise_multiplier == calibrate(0.5, 1e-5, plan.rounds)
+        gradient = PooledNMF(2, noisy_step="gradient")
+        assert make_plan(asked, gradient, owners, None, simulation=True).rounds == ROW_ROUNDS
+        assert make_plan(asked, PooledNMF(2), owners, 7, simulation=True).rounds == 7
         assert (plan.algorithm.row_clip, plan.algorithm.row_count, plan.algorithm.tol) == (2.0, 300.0, 0.0)
         noise, secure = plan.channel.links
         assert noise.sensitivity == plan.algorithm.sensitivity(owners.prepare())[1]
