@@ -137,6 +137,14 @@ class TestPrivatePlans:
         asked = dp(5.0, row_bound=2.0, rows=300, **Z)
         plan = make_plan(asked, PooledNMF(2), owners, None, simulation=True)
         assert plan.rounds == ROW_ROUNDS == 30
+        assert (plan.algorithm.row_clip, plan.algorithm.row_count, plan.algorithm.tol) == (2.0, 300.0, 0.0)
+        noise, secure = plan.channel.links
+        assert noise.sensitivity == plan.algorithm.sensitivity(owners.prepare())[1]
+        assert (noise.noise_multiplier, noise.whole, noise.share, noise.touched) == (3.0, False, "distributed", 1)
+        assert secure == SecureSum(threshold=0.9, min_clients=3)
+        assert plan.channel.about == {"survey_share": 0.0, "row_bound": 2.0, "rows": 300.0}
+        entry = plan.channel.books.entry
+        assert (entry.unit, entry.simulation, entry.algorithm, entry.round) == ("row", False, "PooledNMF", 0)
 
     def test_the_number_of_rounds_follows_from_public_numbers(self, owners):
         """Three clients, of whom one may collude: the noise of all is that of the accountant times the root of 3/2."""
@@ -148,14 +156,6 @@ class TestPrivatePlans:
         gradient = PooledNMF(2, noisy_step="gradient")
         assert make_plan(asked, gradient, owners, None, simulation=True).rounds == ROW_ROUNDS
         assert make_plan(asked, PooledNMF(2), owners, 7, simulation=True).rounds == 7
-        assert (plan.algorithm.row_clip, plan.algorithm.row_count, plan.algorithm.tol) == (2.0, 300.0, 0.0)
-        noise, secure = plan.channel.links
-        assert noise.sensitivity == plan.algorithm.sensitivity(owners.prepare())[1]
-        assert (noise.noise_multiplier, noise.whole, noise.share, noise.touched) == (3.0, False, "distributed", 1)
-        assert secure == SecureSum(threshold=0.9, min_clients=3)
-        assert plan.channel.about == {"survey_share": 0.0, "row_bound": 2.0, "rows": 300.0}
-        entry = plan.channel.books.entry
-        assert (entry.unit, entry.simulation, entry.algorithm, entry.round) == ("row", False, "PooledNMF", 0)
 
     def test_clients(self, owners):
         asked = dp(5.0, unit="client", clip=0.5, noise_seed=0, **Z)
