@@ -1,5 +1,4 @@
-"""Draws ``docs/howto/cost_of_noise.svg``, and writes tables of ``choose_epsilon.md`` and ``threat_model.md``, from stored
-results.
+"""Draw ``docs/howto/cost_of_noise.svg``, and write tables of ``choose_epsilon.md`` and ``threat_model.md``.
 
 ``python -m claims.privacy_cost docs/howto/cost_of_noise.json`` and ``python -m claims.privacy_canaries
 docs/explanation/canaries.json 2000`` measure, ``python docs/_ext/cost.py`` writes; a test compares.
