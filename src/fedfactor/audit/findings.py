@@ -40,7 +40,7 @@ class Finding:
     attacker: str
     claim: str
     verdict: Verdict
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict[str, Any])
     note: str = ""
 
 

@@ -9,10 +9,9 @@ import scipy.sparse
 
 from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean import counting_cuda as on_card
+from fedfactor.core.pytree import Array
 
 __all__ = ["Bits", "column_counts", "merged", "observed", "sampled", "signed_counts"]
-
-Array = Any
 
 
 class Bits(NamedTuple):
@@ -24,7 +23,7 @@ class Bits(NamedTuple):
         Observed ones and observed zeros.
     m : int
         Number of columns.
-    GPU : device or None
+    card : device or None
         GPU that counts, if any.
     times : ndarray of int64, shape (n,), or None
         Multiplicity of each row; None: each row occurs once.

@@ -29,7 +29,9 @@ from fedfactor.cli.run_summary import uploads
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.printable_text import listed, printable
+from fedfactor.core.pytree import is_mapping
 from fedfactor.core.run import STATUS, Run
+from fedfactor.io.run_record import part_of
 
 _DRAWN = 12  # components drawn as figures; all of them are in the table
 _NAMED = 10  # features named for each component
@@ -178,8 +180,8 @@ def _rows(told: Told) -> dict[str, int]:
     """Return the rows of each owner; none of a private run, whose exact number is a figure without noise."""
     if told.private:
         return {}
-    said = told.record.get("owners") or {}
-    found = {name: about.get("rows") for name, about in said.items() if isinstance(about, dict)}
+    said = part_of(told.record, "owners")
+    found = {name: about.get("rows") for name, about in said.items() if is_mapping(about)}
     for name, kept in told.run.factors.items():
         if not found.get(name) and len(kept.U):
             found[name] = len(kept.U)
@@ -189,11 +191,11 @@ def _rows(told: Told) -> dict[str, int]:
 def _lede(told: Told) -> str:
     rows = _rows(told)
     total = f" with {sum(rows.values()):,} rows" if rows and not told.party else ""
-    steps = (told.record.get("preprocess") or {}).get("steps") or []
+    steps = part_of(told.record, "preprocess").get("steps")
     done = f" Before the first round: {_text(', '.join(steps))}." if steps else ""
     stayed = "Rows and U stayed with their owners; V is common to all."
     if told.party:
-        others = [name for name in (told.record.get("lineage") or {}).get("parties", ()) if name != told.party]
+        others = [name for name in part_of(told.record, "lineage").get("parties", ()) if name != told.party]
         with_whom = f"{len(others)} other parties ({_text(listed(others, 8))})" if others else "others"
         who = f"{_text(told.party)} with {with_whom}"
         stayed = (
@@ -229,8 +231,8 @@ def _cards(told: Told) -> str:
         )
     epsilon = _epsilon(record)
     if told.party is None or "privacy" in record:
-        mode = (record.get("privacy") or {}).get("mode", "none")
-        unit = (record.get("privacy") or {}).get("unit")
+        mode = part_of(record, "privacy").get("mode", "none")
+        unit = part_of(record, "privacy").get("unit")
         cards.append(
             (
                 "none"
@@ -249,7 +251,7 @@ def _cards(told: Told) -> str:
 
 def _epsilon(record: dict[str, Any]) -> float:
     try:
-        return float((record.get("privacy") or {}).get("epsilon", math.inf))
+        return float(part_of(record, "privacy").get("epsilon", math.inf))
     except (TypeError, ValueError):
         return math.inf
 
@@ -262,7 +264,7 @@ def _worst(told: Told) -> tuple[str, float] | None:
 
 
 def _good(told: Told) -> str:
-    parts = []
+    parts: list[str] = []
     known = [name for record in told.run.history for name in record.metrics if "error" in name or "rmse" in name]
     metric = "relative_error" if "relative_error" in known else next(iter(known), "")
     errors = [record.metrics.get(metric, math.nan) for record in told.run.history]
@@ -329,10 +331,10 @@ _ASIDE = ("alone, on rows held out", "together")
 
 def _kept_aside(told: Told) -> dict[str, tuple[float, float]]:
     """Return each owner's error on rows that it held out, alone and together, where it was measured."""
-    found = {}
-    for name, about in (told.record.get("owners") or {}).items():
-        both = about.get("kept_aside") if isinstance(about, dict) else None
-        if isinstance(both, dict) and all(isinstance(both.get(key), float) for key in ("alone", "together")):
+    found: dict[str, tuple[float, float]] = {}
+    for name, about in part_of(told.record, "owners").items():
+        both = about.get("kept_aside") if is_mapping(about) else None
+        if is_mapping(both) and all(isinstance(both.get(key), float) for key in ("alone", "together")):
             found[name] = (both["alone"], both["together"])
     return found
 
@@ -352,7 +354,7 @@ def _gain(gain: dict[str, tuple[float, float]]) -> str:
 
 def _warnings(told: Told) -> str:
     """List what fit warned of; of a private run nothing, since notes speak of single owners."""
-    notes = told.record.get("notes") or []
+    notes: list[str] = told.record.get("notes") or []
     if told.private or not notes:
         return ""
     return '<ul class="plain">' + "".join(f"<li>{_text(each)}</li>" for each in notes) + "</ul>"
@@ -368,7 +370,7 @@ def _table(heads: tuple[str, ...], body: str, *, words: bool = False, spare: int
     kinds = [f' class="{classes[place]}"' if place in classes else "" for place in range(len(heads))]
     head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, heads, strict=True))
     return (
-        '<div class="GPU scroll" tabindex="0" role="group" aria-label="table">'
+        '<div class="card scroll" tabindex="0" role="group" aria-label="table">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -396,7 +398,7 @@ def _figure(
             '<p class="note">A figure would stand here: the package matplotlib draws it (pip install matplotlib).</p>'
         )
     below = f"<figcaption>{_text(title)}</figcaption>" if caption else ""
-    return f'<div class="GPU {kind}"><figure>{drawn}{below}</figure></div>'
+    return f'<div class="card {kind}"><figure>{drawn}{below}</figure></div>'
 
 
 def _components(told: Told) -> str:
@@ -406,7 +408,7 @@ def _components(told: Told) -> str:
     found = top_features(told.V[:k], told.features, _NAMED)
     shares = _shares(told)
     order = list(range(k)) if shares is None else sorted(range(k), key=lambda t: -shares[t])
-    tiles = []
+    tiles: list[str] = []
     for t in order[:_DRAWN]:
         names = ", ".join(name for name, _ in found[t][:3])
 
@@ -504,7 +506,7 @@ def _travelled(told: Told) -> str:
         said = uploads(told.run.algorithm, meta, told.record.get("privacy"))
     except Exception:  # a page about a run must not fail on a message that only a live run can describe
         said = []
-    sees = (told.record.get("privacy") or {}).get("sees") or {}
+    sees = part_of(part_of(told.record, "privacy"), "sees")
     seen = "".join(f"<dt>{_owners(told, who)} saw</dt><dd>{_owners(told, what)}</dd>" for who, what in sees.items())
     record = told.record
     if "bytes_sent" in record:
@@ -520,11 +522,11 @@ def _travelled(told: Told) -> str:
             f"{record['rounds']} rounds{took}."
         )
     listed = "".join(f"<li>{_text(each)}</li>" for each in said)
-    return f'<p>{_text(amount)}</p><ul class="plain">{listed}</ul>' + (f'<dl class="GPU">{seen}</dl>' if seen else "")
+    return f'<p>{_text(amount)}</p><ul class="plain">{listed}</ul>' + (f'<dl class="card">{seen}</dl>' if seen else "")
 
 
 def _privacy(told: Told) -> str:
-    about = told.record.get("privacy") or {}
+    about = part_of(told.record, "privacy")
     if told.party and not about:
         return (
             "<p>What protects uploads is in the terms that every party signed: "
@@ -622,11 +624,11 @@ def _quoted(path: str) -> str:
 def _settings(told: Told) -> str:
     record = told.record
     lines = {"algorithm": record["algorithm"], "seed": record["seed"], "rounds": record["rounds"], **record["settings"]}
-    versions = (record.get("environment") or {}).get("versions")
-    if isinstance(versions, dict):
+    versions = part_of(record, "environment").get("versions")
+    if is_mapping(versions):
         lines |= {f"version of {name}": version for name, version in versions.items()}
     items = "".join(f"<dt>{_text(name)}</dt><dd>{_text(_short(value))}</dd>" for name, value in lines.items())
-    return f'<details><summary>All settings</summary><dl class="GPU">{items}</dl></details>'
+    return f'<details><summary>All settings</summary><dl class="card">{items}</dl></details>'
 
 
 def _short(value: Any) -> str:
