@@ -61,11 +61,6 @@ def test_a_check_is_written_for_programs_too(place):
     assert said.exit_code == (3 if any(line["state"] == "wrong" for line in lines.values()) else 0)
 
 
-def test_help_keeps_its_brackets(monkeypatch):
-    said = " ".join(run(app, ["federation", "stability", "--help"], env={"COLUMNS": "200"}).output.split())
-    assert "as the terms allow" in said
-
-
 def test_a_reason_that_ends_with_a_full_stop_gets_no_second_one():
     status = {"state": "paused", "run": "a1", "round": 3, "reason": "Start it again when south is connected."}
     assert run_words(status).endswith("is connected.")

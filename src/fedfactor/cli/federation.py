@@ -15,7 +15,7 @@ from fedfactor.cli.party import features, forget, join, keygen, leave, request, 
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
 from fedfactor.cli.shared_options import Server, Toml
 from fedfactor.cli.status import check, results, status
-from fedfactor.cli.versions import go_on, stability_of, versions
+from fedfactor.cli.versions import go_on, versions
 from fedfactor.core.errors import DataError
 from fedfactor.core.missing_policies import missing_choices
 
@@ -57,13 +57,6 @@ def init(
     missing: Annotated[
         str, typer.Option(help=f"What marks a missing cell: {missing_choices()}; nan marks empty ones too.")
     ] = "none",
-    stability: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Allow so many runs with other seeds and, without --privacy, one without each party: see stability.",
-        ),
-    ] = 0,
     ca: Annotated[
         Path | None, typer.Option(help="Your organisation's CA certificate (with --cert and --cert-key).")
     ] = None,
@@ -90,7 +83,6 @@ def init(
             own=setup.own_certificates(ca, cert, cert_key),
             steps=step or (),
             missing=missing,
-            stability=stability,
             privacy=agreed_privacy(
                 privacy,
                 epsilon=epsilon,
@@ -270,7 +262,6 @@ def register(app: typer.Typer) -> None:
     group.command()(dossier)
     group.command()(versions)
     group.command(name="next")(go_on)
-    group.command(name="stability")(stability_of)
     app.add_typer(group, name="federation")
     for command in (keygen, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -1,4 +1,4 @@
-"""``fedfactor federation versions``, ``next`` and ``stability``: what runs left, what comes next, what is stable."""
+"""``fedfactor federation versions`` and ``next``: what runs left, and what the next one starts at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.shared_options import Server, Toml
 
 
@@ -66,26 +66,3 @@ def go_on(
         f"  send {file} to {', '.join(terms.names)}, who join with --accept-changes;\n"
         f"  fedfactor serve {file} (again), then fedfactor start {file} --again"
     )
-
-
-def stability_of(file: Toml, folder: Server = None, debug: Debug = False) -> None:
-    """See which components are stable: run again with other seeds, and without each party, as the terms allow.
-
-    On the server's machine, while fedfactor serve is running and the parties are connected. Says of each component of
-    the last run the cosine with its match in each further run. Parties count those runs, and take no results home.
-
-    Example: fedfactor federation stability federation.toml
-    """
-    from rich.table import Table
-
-    from fedfactor.federation.coordinator import Coordinator
-    from fedfactor.federation.stability import ordered
-
-    with polite(debug):
-        found = ordered(Coordinator(file, folder), typer.echo)
-    shown = Table("component", *found, box=None, pad_edge=False)
-    for number, row in enumerate(zip(*found.values(), strict=True)):
-        shown.add_row(str(number), *(f"{each:.3f}" for each in row))
-    console().print(shown)
-    least = [min(row) for row in zip(*found.values(), strict=True)]
-    typer.echo(f"Least of each component: {', '.join(f'{each:.3f}' for each in least)}. Near 1: always found again.")

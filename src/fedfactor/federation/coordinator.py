@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +36,7 @@ REMOVED = "removed.json"
 
 READY = "ready.json"
 ORDER = "order.json"
-REPORT = "report.jsonl"
-"""Files in the server's folder: where it listens, once it does; what the serving process is to do next; and what it
-reports about that, one line at a time."""
+"""Files in the server's folder: where it listens, once it does; and an order that the serving process run."""
 
 BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
 """What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
@@ -259,33 +256,6 @@ class Coordinator:
         seen = {name: found for name, found in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
-    def order(self, what: str) -> None:
-        """Let the serving process do something next."""
-        (self.folder / REPORT).unlink(missing_ok=True)
-        write_atomic(self.folder / ORDER, json.dumps({"what": what, "time": time.time()}).encode())
-
-    def follow(self, say: Callable[[str], Any]) -> Any:
-        """Wait until the serving process has done what was ordered; return what it reports, or raise its error."""
-        done = 0
-        while True:
-            file = self.folder / REPORT
-            lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-            for line in lines[done:]:
-                if not line.endswith("\n"):
-                    break
-                done += 1
-                told = json.loads(line)
-                if "line" not in told:
-                    file.unlink()
-                if "error" in told:
-                    raise DataError(told["error"])
-                if "result" in told:
-                    return told["result"]
-                say(told["line"])
-            if not self.served:
-                raise PassingError("fedfactor serve has ended. Start it, and give this command again; it goes on.")
-            time.sleep(0.2)
-
     def start(self, *, again: bool = False, sure: bool = False) -> None:
         """Start a run, or let an interrupted one go on.
 
@@ -343,7 +313,7 @@ class Coordinator:
         about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
         about |= {"round": before.get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
         write_atomic(self.folder / "status.json", json.dumps(about).encode())
-        self.order("run")
+        write_atomic(self.folder / ORDER, b"")
 
     def _abandon(self, patience: float = 60.0) -> None:
         """End the run that goes on, at once, and wait until its process has let go of the folder."""

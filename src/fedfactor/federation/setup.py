@@ -57,7 +57,6 @@ def found(
     privacy: Mapping[str, Any] | None = None,
     steps: Sequence[str] = (),
     missing: str = "none",
-    stability: int = 0,
 ) -> Path:
     """Write a new ``federation.toml`` and the server's certificates."""
     file = folder / "federation.toml"
@@ -71,7 +70,6 @@ def found(
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
     content["privacy"] |= {"minimum_rows": Minimums().rows_for(rank), **(privacy or {})}
     content["preprocess"] |= {"steps": list(steps), "missing_values": missing}
-    content["stability"] = {"seeds": stability, "leave_out": bool(stability) and not privacy}
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
     if own is None:
@@ -223,7 +221,6 @@ def words(terms: Terms, *, spoken: bool = True) -> str:
         *_noise(terms),
         *_rare(terms),
         f"Refused      who has fewer than {terms.least_rows} rows{below}",
-        *_further_runs(terms),
         f"Limits       you answer at most {runs} runs{most} of this algorithm with these settings, and count them "
         f"yourself{last}",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
@@ -280,15 +277,6 @@ def _rare(terms: Terms) -> list[str]:
         said = f"only a column of fewer than {parties} parties" if parties > 1 else "NO COLUMN"
         return [f"Rare columns {said} is left out: where one row fills a column, the sum shows that row's part"]
     return [f"Rare columns those that fewer than {rows} rows, or {parties} parties, fill are left out of the sums"]
-
-
-def _further_runs(terms: Terms) -> list[str]:
-    """Say which runs are made only to see what is stable."""
-    seeds, leave_out = terms.stability
-    kinds = [f"{seeds} runs with other seeds"] * bool(seeds) + ["one without each party"] * leave_out
-    paid = ", and costs its ε" if terms.noise else ""
-    said = f"Stability    {' and '.join(kinds)} may be made to compare components; each is counted{paid}"
-    return [said] if kinds else []
 
 
 def words_of_key(terms: Terms, name: str) -> str:
