@@ -34,6 +34,9 @@ PRESENCE = "presence.json"
 REMOVED = "removed.json"
 """Files in the server's folder: held while it is served; who is connected; who was removed without new terms."""
 
+AGREED = "terms.json"
+"""File in the server's folder: the terms that are served, for parties that have to consent to them."""
+
 READY = "ready.json"
 ORDER = "order.json"
 """Files in the server's folder: where it listens, once it does; and an order that the serving process run."""
@@ -91,6 +94,7 @@ class Coordinator:
         private_folder(self.folder)
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
         self.write_terms()
+        write_atomic(self.folder / AGREED, json.dumps(self.terms.content).encode())
         self._admit()
 
     def write_terms(self) -> None:

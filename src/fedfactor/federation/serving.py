@@ -84,6 +84,7 @@ class Serving:
     """
 
     def __init__(self, place: Coordinator, listen: str, authorities: tuple[Path, ...]) -> None:
+        from fedfactor.federation.coordinator import AGREED
         from fedfactor.network.https.identity import server_context
         from fedfactor.network.https.party_queues import PartyQueues
         from fedfactor.network.https.server import HttpsServer
@@ -102,7 +103,10 @@ class Serving:
         sockets = _open(host, port)
         self.where = f"{'[::]' if not host else f'[{host}]' if ':' in host else host}:{sockets[0].getsockname()[1]}"
         self.queues = PartyQueues(lambda: registered.parties().values())
-        self._server = HttpsServer(self.queues, registered.parties, registered.served, context)
+        agreed = self._folder / AGREED
+        self._server = HttpsServer(
+            self.queues, registered.parties, registered.served, context, agreement=agreed.read_bytes
+        )
         self._server.start(sockets)
         self._ended = threading.Event()
         self._worker = threading.Thread(target=self._work, name="fedfactor-runs", daemon=True)

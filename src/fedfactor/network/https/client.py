@@ -289,6 +289,11 @@ def served(end: Wire) -> tuple[dict[str, Any], str]:
     return found, reply.date
 
 
+def agreement(end: Wire) -> bytes:
+    """Return the terms that a server serves, whole."""
+    return end.request("GET", wire.AGREEMENT, b"", {}).body
+
+
 def _detail(reply: Reply) -> str:
     """Return what a server answered to a request that it refused."""
     try:
