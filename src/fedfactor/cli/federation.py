@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.console import Debug, polite, size
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
 from fedfactor.cli.party import accept, features, forget, join, keygen, leave, request, vouch, worth
@@ -282,8 +282,18 @@ def show(file: Toml, debug: Debug = False) -> None:
         typer.echo("Keys, as each party's keygen said them:\n" + keys_in_words(terms))
 
 
-def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
+def certify(
+    file: Toml,
+    folder: Server = None,
+    ca_key: Annotated[
+        Path | None,
+        typer.Option(help="The authority's key, where it is kept offline instead of in server/.", show_default=False),
+    ] = None,
+    debug: Debug = False,
+) -> None:
     """Renew the server's certificate with the same authority; parties need nothing new.
+
+    The server itself never reads ca.key: keep it offline, and give it here once a year.
 
     Example: fedfactor federation certify federation.toml
     """
@@ -292,9 +302,48 @@ def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
 
     with polite(debug):
         place = Coordinator(file, folder)
-        made = certificates.make_server_certificate(place.folder, [place.terms.address[0]])
+        made = certificates.make_server_certificate(place.folder, [place.terms.address[0]], ca_key=ca_key)
         place.journal.write("certificate renewed", until=f"{certificates.expires(made):%Y-%m-%d}")
     typer.echo(f"{made} is good until {certificates.expires(made):%Y-%m-%d}. Start fedfactor serve again.")
+
+
+def backup(
+    place: Annotated[
+        Path, typer.Argument(help="federation.toml at the coordinator, or your own folder.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new file, such as north.tar.", show_default=False)],
+    key: Annotated[Path | None, typer.Option(help="At a party: your key, where its books name none.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Write one archive of all that a coordinator or a party cannot make again. It holds private keys.
+
+    Example: fedfactor backup federation.toml -o study.tar
+    """
+    from fedfactor.federation.backup import back_up
+
+    with polite(debug):
+        made = back_up(place, out, key)
+    typer.echo(
+        f"{out}: {made['kind']}, {made['files']} files, {size(made['bytes'])}, read through. Keep it like a key."
+    )
+
+
+def restore(
+    archive: Annotated[Path, typer.Argument(help="What fedfactor backup wrote.", show_default=False)],
+    into: Annotated[Path, typer.Option("--into", help="Folder in which its files are put.")] = Path(),
+    debug: Debug = False,
+) -> None:
+    """Put the files of a backup into a folder that has none of them.
+
+    Example: fedfactor restore study.tar --into study
+    """
+    from fedfactor.federation.backup import restore as put_back
+
+    with polite(debug):
+        said = put_back(archive, into)
+    typer.echo(f"Restored into {into}. Next: fedfactor federation check")
+    for line in said:
+        typer.echo(f"Note: {line}")
 
 
 def attempt(
@@ -344,5 +393,5 @@ def register(app: typer.Typer) -> None:
     group.command()(versions)
     group.command(name="next")(go_on)
     app.add_typer(group, name="federation")
-    for command in (keygen, accept, vouch, features, serve, join, start, status, stop, results):
+    for command in (backup, restore, keygen, accept, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -60,6 +60,16 @@ Certificate = Annotated[
 ]
 
 
+KeepSent = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Days after which the bytes that were sent in earlier runs are deleted, where the terms have no other "
+        "number; 0: never. The list of what was sent stays.",
+    ),
+]
+
+
 def keygen(
     name: Annotated[str, typer.Argument(help="Your party's name.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.key.", show_default=False)] = None,
@@ -248,6 +258,7 @@ def join(
     budget: RowsBudget = None,
     raise_budget: RaiseBudget = False,
     keep_out: KeepOut = 0.0,
+    keep_sent: KeepSent = 90,
     certificate: Certificate = None,
     agree_only: AgreeOnly = False,
     page: Page = None,
@@ -266,6 +277,7 @@ def join(
     fedfactor join federation.toml --data rows.csv --key north.key
     """
     from fedfactor.cli.live_page import logs_as_json, party_pages, show_page, told
+    from fedfactor.federation.data_deletion import forget_old
     from fedfactor.federation.party import Member, stop_on_signals, together
     from fedfactor.federation.setup import words
 
@@ -296,7 +308,7 @@ def join(
                 confirmed = _agrees(member, yes, fingerprint)
             wishes = {"reading": read, "keep_out": keep_out, "ledger": ledger, "budget": budget}
             wishes |= {"accept_changes": accept_changes or repeated, "replace_data": replace_data}
-            return member, _sign_up(member, files[number], confirmed, raise_budget=raise_budget, **wishes)
+            return member, _sign_up(member, files[number], confirmed, keep_sent, raise_budget=raise_budget, **wishes)
 
         repeated = False
         seats = [(*sign(number, None), number) for number in range(len(keys))]
@@ -316,7 +328,13 @@ def join(
             show_page(party_pages(seats[0][0].folder), page_address, page, seats[0][0].folder)
 
         def take_part(member: Member, seat: Any, number: int) -> None:
-            say = _lines_of(member, alone=len(keys) == 1)
+            lines = _lines_of(member, alone=len(keys) == 1)
+
+            def say(line: str) -> None:
+                lines(line)
+                if getattr(line, "event", "") == "run ended":
+                    forget_old(member.folder, member.terms.keep, keep_sent)
+
             while (confirmed := member.join(seat, stop=stop, say=say, certificate=certificate)) is not None:
                 member, seat = sign(number, confirmed)
                 say("Taking part on the terms that were consented to.")
@@ -354,14 +372,14 @@ def _enrolled(
     return enrolled, True, terms_words(terms.fingerprint) if given else fingerprint
 
 
-def _sign_up(member: Member, rows: Path, confirmed: bool, **wishes: Any) -> Any:
+def _sign_up(member: Member, rows: Path, confirmed: bool, keep_sent: int, **wishes: Any) -> Any:
     """Check the party's rows against the terms, and say what takes part; return its seat."""
     from fedfactor.federation.data_deletion import forget_old
 
     seat = member.sign_up(rows, confirmed=confirmed, **wishes)
     for line in filter(None, (seat.left(), seat.spent())):
         typer.echo(printable(line))
-    forget_old(member.folder, member.terms.keep)
+    forget_old(member.folder, member.terms.keep, keep_sent)
     return seat
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import alone_with, private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
+from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.federation import certificates, former_files
 from fedfactor.federation.connectivity import CERTIFY, SOON, moment
 from fedfactor.federation.keys import public_pem
@@ -260,7 +261,7 @@ class Coordinator:
         seen = {name: found for name, found in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
-    def start(self, *, again: bool = False, sure: bool = False) -> None:
+    def start(self, *, again: bool = False, sure: bool = False, accept_versions: bool = False) -> list[str]:
         """Start a run, or let an interrupted one go on.
 
         Parameters
@@ -269,13 +270,20 @@ class Coordinator:
             Forget the last run and start another.
         sure : bool
             Also one that goes on, or that was interrupted and could go on.
+        accept_versions : bool
+            Resume a run that was begun with other versions of packages: it loses the bits of an undisturbed run.
+
+        Returns
+        -------
+        list of str
+            Versions that changed since the run was begun.
         """
         if not (self.folder / "agreement.json").exists() or not self.served:
             raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
         with alone_with(self.folder / "start"):  # two at once would both find that no run goes on
-            self._start(again, sure)
+            return self._start(again, sure, accept_versions)
 
-    def _start(self, again: bool, sure: bool) -> None:
+    def _start(self, again: bool, sure: bool, accept_versions: bool) -> list[str]:
         from fedfactor.federation.model_versions import put_start
 
         kept = self.folder / "agreement.json"
@@ -309,8 +317,15 @@ class Coordinator:
         put_start(self.terms, self.folder)
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)
+        changed: list[str] = []
+        if accept_versions:
+            found = Checkpoint(self.folder / "checkpoint").accept_versions(self.terms.content["run"]["threads"])
+            changed = [f"{name} {before} became {now}" for name, (before, now) in found.items()]
+            if changed:
+                self.journal.write("versions accepted", changed=changed, round=self.status().get("round", 0))
         self._order_run(self.status())
         self.journal.write("started", terms=self.terms.fingerprint, again=again)
+        return changed
 
     def _order_run(self, before: dict[str, Any]) -> None:
         """Let the serving process begin or resume the run."""
