@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -307,6 +309,41 @@ def certify(
     typer.echo(f"{made} is good until {certificates.expires(made):%Y-%m-%d}. Start fedfactor serve again.")
 
 
+def plan(
+    file: Toml,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the largest party.", show_default=False)],
+    parties: Annotated[int, typer.Option(help="Number of parties, while the terms have none.")] = 0,
+    columns: Annotated[int, typer.Option(help="Number of columns, while the terms have none.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Numbers, for programs.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Calculate what a federation needs: traffic, memory and disk of each party and of the coordinator.
+
+    Takes a draft of the terms; a run in miniature on random rows counts the bytes.
+
+    Example: fedfactor plan federation.toml --rows 20000 --columns 500 --parties 4
+    """
+    from fedfactor.federation.capacity import plan as needs
+    from fedfactor.federation.terms import Terms
+
+    with polite(debug):
+        need = needs(Terms.read(file), rows, parties, columns)
+    if as_json:
+        typer.echo(json.dumps(asdict(need), indent=1))
+        return
+    typer.echo(f"{need.parties} parties, {need.columns} columns, {need.rounds} rounds, at most:")
+    typer.echo(
+        f"  a party sends      {size(need.bytes_up)}, receives {size(need.bytes_down)}, {need.messages} messages"
+    )
+    typer.echo(f"  its longest round  {size(need.bytes_first)}; a late one {size(need.bytes_round)}")
+    typer.echo(f"  its memory         {size(need.party_memory)}; disk for each run {size(need.party_disk)}")
+    typer.echo(
+        f"  the coordinator    sends {size(need.parties * need.bytes_down)}, receives "
+        f"{size(need.parties * need.bytes_up)}; memory {size(need.server_memory)}"
+    )
+    typer.echo("TLS and HTTP add some 1.5 kB to each message.")
+
+
 def backup(
     place: Annotated[
         Path, typer.Argument(help="federation.toml at the coordinator, or your own folder.", show_default=False)
@@ -393,5 +430,5 @@ def register(app: typer.Typer) -> None:
     group.command()(versions)
     group.command(name="next")(go_on)
     app.add_typer(group, name="federation")
-    for command in (backup, restore, keygen, accept, vouch, features, serve, join, start, status, stop, results):
+    for command in (plan, backup, restore, keygen, accept, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)
