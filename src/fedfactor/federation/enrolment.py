@@ -234,8 +234,6 @@ class Enrolled:
 
 def wait_for_terms(enrolled: Enrolled, say: Callable[[str], Any], certificate: Path | None = None) -> Terms:
     """Ask the server for the terms until it knows this party's key and its terms are complete."""
-    import httpx
-
     from fedfactor.network.https.client import ForeignServer, TurnedAway, Wire
 
     server = enrolled.draft.content["server"]
@@ -250,9 +248,8 @@ def wait_for_terms(enrolled: Enrolled, say: Callable[[str], Any], certificate: P
                 return terms
         except ForeignServer:
             raise DataError("The server's certificate is not the one of the invitation. Nothing was sent.") from None
-        except (httpx.HTTPError, TurnedAway) as error:
-            if not isinstance(error, TurnedAway):
-                reason = f"{server['address']} cannot be reached or does not know this key yet"
+        except TurnedAway:
+            reason = f"{server['address']} cannot be reached, or does not know this key yet"
         finally:
             wire.close()
         if reason != said:
@@ -314,15 +311,13 @@ class Proposal:
         return True
 
     def _fetch(self) -> None:
-        import httpx
-
         from fedfactor.network.https.client import ForeignServer, TurnedAway
 
         member = self._member
         wire = member.wire(self._certificate, LARGEST_TERMS)
         try:
             self._terms = propose(member, offered(wire))
-        except (httpx.HTTPError, TurnedAway, ForeignServer, DataError, TermsError, OSError):
+        except (TurnedAway, ForeignServer, DataError, TermsError, OSError):
             self._seen = ""  # asked again
             return
         finally:

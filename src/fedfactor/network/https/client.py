@@ -290,8 +290,11 @@ def served(end: Wire) -> tuple[dict[str, Any], str]:
 
 
 def agreement(end: Wire) -> bytes:
-    """Return the terms that a server serves, whole."""
-    return end.request("GET", wire.AGREEMENT, b"", {}).body
+    """Return the terms that a server serves, whole; raise :class:`TurnedAway` where it cannot be reached, too."""
+    try:
+        return end.request("GET", wire.AGREEMENT, b"", {}).body
+    except httpx.TransportError as error:
+        raise TurnedAway(f"The server cannot be reached ({error})", True) from None
 
 
 def _detail(reply: Reply) -> str:
