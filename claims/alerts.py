@@ -74,7 +74,8 @@ def scene(folder: Path, trial: Trial, ports: list[int], watched: Watched) -> dic
     disk = trial.folder("west")
     for name, port in zip(real.PARTIES, ports[1:], strict=True):
         trial.join(name, "--page", str(port), "--budget", "1.05")
-    place.wait(PATIENCE)
+    while place.wait(PATIENCE)["state"] != "finished":  # a busy machine may miss a deadline
+        place.start()
     fired["BudgetNearlySpent"] = watched.until("BudgetNearlySpent")
     before = watched.firing()
     place.start(again=True)  # no party can pay for it
@@ -96,7 +97,7 @@ def scene(folder: Path, trial: Trial, ports: list[int], watched: Watched) -> dic
 def claim() -> dict:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
-        changes = {**real.terms("PooledNMF", 3, {"deadline": 5, "gather": 150}), "privacy": NOISE}
+        changes = {**real.terms("PooledNMF", 3, {"deadline": 15, "gather": 300}), "privacy": NOISE}
         trial = Trial(folder / "all", real.write_rows(folder), changes)
         certificates.make_server_certificate(trial.coordinator.folder, ["127.0.0.1"], days=20)
         trial.folder("west").mkdir(mode=0o700)

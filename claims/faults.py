@@ -177,6 +177,11 @@ class World:
         """Return whether the coordinator sees that a party is not connected."""
         return any(line.startswith(name) for line in self.status()["not_connected"])
 
+    def settled(self) -> None:
+        """Wait until all is well, so that the next fault is not taken for seen because of the last one."""
+        self.until(lambda: self.status()["state"] == "running" and len(self.status()["connected"]) == 3)
+        self.until(lambda: all(self.party(name).startswith("connected") for name in real.PARTIES))
+
     def goes_on(self) -> float:
         """Wait for two more rounds."""
         round_before = int(self.place.status().get("round", 0))
@@ -517,6 +522,7 @@ def one_by_one(w: World) -> dict[str, Any]:
     for name, make in FAULTS.items():
         began = time.monotonic()
         try:
+            w.settled()
             steps = make(w)
             seen = next(steps)
             found[name] = "as expected" if seen is None else w.until(seen, SECONDS)
