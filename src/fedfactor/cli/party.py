@@ -476,6 +476,7 @@ def worth(
         Path | None,
         typer.Option(help="Rows that took no part; by default those of join --keep-out.", show_default=False),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Numbers, for programs.")] = False,
     debug: Debug = False,
 ) -> None:
     """At a party after a run: alone against together, on rows of your own that took no part. Nothing is sent.
@@ -486,6 +487,10 @@ def worth(
 
     with polite(debug):
         found = compare(folder, rows)
+    if as_json:
+        about = {"rows": found.rows, "joint": found.joint, "alone": found.alone, "use": found.use.tolist()}
+        typer.echo(json.dumps(about, indent=1))
+        return
     typer.echo(found.words())
     used = ", ".join(f"{t}: {100 * share:.0f} %" for t, share in enumerate(found.use))
     typer.echo(f"Of what is explained of them, each common component carries: {used}.")
