@@ -8,13 +8,16 @@ of the processes of ``fedfactor join`` and ``fedfactor serve``. The condition is
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from claims import _flower as real
+from fedfactor.cli.console import size
 from fedfactor.federation.capacity import plan
+from fedfactor.federation.terms import Terms
 from fedfactor.federation.trial import Trial
 from fedfactor.network.client_storage import ClientFolder
 
@@ -101,3 +104,24 @@ def claim() -> dict:
         "of": len(memory),
         "holds": bytes_hold,
     }
+
+
+SIZES = ((100, 5, "none"), (100, 5, "secure-sum"), (2000, 20, "none"), (2000, 20, "secure-sum"), (10_000, 50, "none"))
+HEAD = "| columns × components | protection | longest round of a party | late round | run, both ways | party | coordinator |"
+
+
+def sizes(which: Sequence[tuple[int, int, str]] = SIZES) -> list[str]:
+    """Return lines of the sizing table of docs/howto/operations.md, found by the calculator alone."""
+    lines: list[str] = []
+    for m, k, protect in which:
+        content = {
+            "federation": {"format": 2, "id": "0" * 32},
+            "algorithm": {"name": "PooledNMF", "n_components": k},
+            "run": {"rounds": 50},
+            "privacy": {"protect": protect},
+        }
+        need = plan(Terms.of(content), 1000, 3, m)
+        each = (need.bytes_first, need.bytes_round, need.bytes_up + need.bytes_down)
+        figures = " | ".join(map(size, (*each, need.party_memory, need.server_memory)))
+        lines.append(f"| {m:,} × {k} | {protect} | {figures} |")
+    return lines

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cryptography")
 
+from claims import capacity
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.federation.capacity import plan
@@ -51,3 +53,11 @@ def test_a_draft_is_planned_by_a_command(tmp_path):
     assert more["party_memory"] > need["party_memory"] + 8 * 20_000 * 3000
     assert "a late one" in run(app, ["plan", str(file), "--rows", "200", "--columns", "30", "--parties", "3"]).output
     assert run(app, ["plan", str(file), "--rows", "5", "--columns", "30", "--parties", "3"]).exit_code == 2
+
+
+@pytest.mark.parametrize("row", capacity.SIZES[:2], ids=str)
+def test_the_sizing_table_is_that_of_the_calculator(row):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "operations.md").read_text()
+    assert capacity.HEAD in page
+    (line,) = capacity.sizes([row])
+    assert line in page

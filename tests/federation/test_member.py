@@ -245,7 +245,7 @@ def test_a_certificate_is_looked_at_before_parties_do(trial):
         (
             f"{OTHER_TERMS}: 1234",
             "the agreement changed: the server serves other terms (fingerprint 1234)",
-            "that file and --accept-changes",
+            "consent with fedfactor accept FOLDER",
         ),
     ],
 )

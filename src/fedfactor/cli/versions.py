@@ -84,6 +84,6 @@ def go_on(
         terms = start_next_at(file, _place(file, folder), run)
     typer.echo(
         f"The next run starts at {terms.start}. That is a new agreement:\n"
-        f"  send {file} to {', '.join(terms.names)}, who join with --accept-changes;\n"
-        f"  fedfactor serve {file} (again), then fedfactor start {file} --again"
+        f"  fedfactor serve {file} (again): {', '.join(terms.names)} consent with fedfactor accept;\n"
+        f"  then fedfactor start {file} --again"
     )
