@@ -107,7 +107,7 @@ def claim() -> dict:
 
 
 SIZES = ((100, 5, "none"), (100, 5, "secure-sum"), (2000, 20, "none"), (2000, 20, "secure-sum"), (10_000, 50, "none"))
-HEAD = "| columns × components | protection | longest round of a party | late round | run, both ways | party | coordinator |"
+HEAD = "| columns × components | protection | longest round | late round | run, both ways | party | coordinator |"
 
 
 def sizes(which: Sequence[tuple[int, int, str]] = SIZES) -> list[str]:
