@@ -13,9 +13,9 @@ import typer
 from fedfactor.cli.console import Debug, polite, size
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
-from fedfactor.cli.party import accept, features, forget, join, keygen, leave, request, vouch, worth
+from fedfactor.cli.party import accept, blind, features, forget, join, keygen, leave, request, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
-from fedfactor.cli.shared_options import Server, Toml
+from fedfactor.cli.shared_options import Server, Split, Toml
 from fedfactor.cli.status import check, results, status
 from fedfactor.cli.versions import go_on, versions
 from fedfactor.core.errors import DataError
@@ -68,6 +68,7 @@ def init(
     missing: Annotated[
         str, typer.Option(help=f"What marks a missing cell: {missing_choices()}; nan marks empty ones too.")
     ] = "none",
+    split: Annotated[Split, typer.Option(help="What parties hold: rows, or columns of the same rows.")] = Split.rows,
     ca: Annotated[
         Path | None, typer.Option(help="Your organisation's CA certificate (with --cert and --cert-key).")
     ] = None,
@@ -95,6 +96,7 @@ def init(
             steps=step or (),
             missing=missing,
             settings=settings or (),
+            split=split.value,
             privacy=agreed_privacy(
                 privacy,
                 epsilon=epsilon,
@@ -249,7 +251,8 @@ def agree(
 
     with polite(debug):
         terms = setup.agree_on(file, names, how.value, absent)
-    typer.echo(f"{len(terms.features)} columns agreed, fingerprint {terms.content['features']['sha256'][:16]}.")
+    kind = "rows" if terms.by_columns else "columns"
+    typer.echo(f"{len(terms.features)} {kind} agreed, fingerprint {terms.content['features']['sha256'][:16]}.")
 
 
 def units(
@@ -423,6 +426,7 @@ def register(app: typer.Typer) -> None:
         show,
         certify,
         request,
+        blind,
     ):
         group.command()(command)
     group.command(name="try")(attempt)

@@ -105,6 +105,11 @@ def accept(path: Path, data: Path, key: Path | None, folder: Path | None, readin
     The words of the invitation were compared before.
     """
     invitation = read_invitation(path)
+    if Terms.of(invitation["terms"]).content["features"].get("split") == "columns":
+        raise DataError(
+            "Invitations are for parties that hold rows. Where parties hold columns, ids of rows have to be blinded "
+            "first: fedfactor keygen, and fedfactor features --split columns."
+        )
     name = str(invitation["party"])
     key = key or Path(f"{name}.key")
     if not key.exists():

@@ -18,7 +18,9 @@ import numpy as np
 from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
-from fedfactor.engines.capabilities import SupportsWarmStart
+from fedfactor.core.parameters import with_tuples
+from fedfactor.core.pytree import is_list, is_mapping
+from fedfactor.engines.capabilities import SupportsWarmStart, for_columns
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
 from fedfactor.io.preprocessing import DECLARED, Preprocess
@@ -216,8 +218,8 @@ class Terms:
             raise TermsError("[federation] id must be 32 hexadecimal digits, drawn once: fedfactor federation init.")
         if c["features"]["split"] not in ("rows", "columns"):
             raise TermsError("[features] split must be 'rows' or 'columns': what each party holds.")
-        if c["features"]["split"] == "columns" and self.algorithm().layout == "rows":
-            raise TermsError(f"[features] split = 'columns' does not suit {type(self.algorithm()).__name__}.")
+        if self.by_columns:
+            self._check_columns()
         rows = c["privacy"]["public_rows"]
         if type(rows) is not int or rows < 0:
             raise TermsError(f"[privacy] public_rows = {rows!r} must be a whole number of at least 0.")
@@ -226,11 +228,28 @@ class Terms:
         if c["privacy"].get("totals", "parties") != "parties":
             raise TermsError("[privacy] totals must be 'parties': whoever checks a total sees it.")
 
+    def _check_columns(self) -> None:
+        """Reject what does not go with parties that hold columns, whose agreed features are hashed ids of rows."""
+        c = self.content
+        try:
+            for_columns(self.algorithm())
+        except IncompatibleError as error:
+            raise TermsError(f"[features] split = 'columns': {error}") from None
+        if self.noise:
+            raise TermsError(
+                "[features] split = 'columns': noise would protect columns, not the rows that ids stand for."
+            )
+        if c["preprocess"]["steps"] or c.get("units"):
+            raise TermsError(
+                "[features] split = 'columns': no party can apply [preprocess] steps or [units] to columns of others. "
+                "Each party prepares its own columns before it joins."
+            )
+
     def _check_start(self) -> None:
         """Refuse a start that no version can be, and one where it has no place."""
         if not self.start:
             return
-        if not isinstance(self.start, str) or not _START.fullmatch(self.start):
+        if type(self.start) is not str or not _START.fullmatch(self.start):
             raise TermsError(
                 f"[run] start = {self.start!r} is no fingerprint of components. Use fedfactor federation next."
             )
@@ -283,9 +302,9 @@ class Terms:
             if set(party) - {"sign", "vouched", *(("certificate",) if self.id else ())} != {"key"}:
                 raise TermsError(f"[parties.{name}] needs the entry key, and for a secure sum the entry sign.")
             check_party_name(name)
-            signed = party.get("vouched", [])
+            signed: list[Any] = party.get("vouched", [])
             form = _VOUCHED[self.content["federation"]["format"]]
-            if not isinstance(signed, list) or not all(isinstance(s, str) and form.fullmatch(s) for s in signed):
+            if not is_list(signed) or not all(isinstance(s, str) and form.fullmatch(s) for s in signed):
                 raise TermsError(f"[parties.{name}] vouched is not what fedfactor vouch writes. Add the party again.")
         for entry in ("key", "sign", "certificate"):
             owner: dict[str, str] = {}
@@ -316,6 +335,7 @@ class Terms:
         if not self.secure:
             return ""
         told = "sum of all uploads" + (" with noise" if self.noise else "")
+        told += ", and U, which describes every common row," if self.by_columns else ""
         alone = len(self.names) - 1
         return (
             f"Every party and the coordinator see the {told} in every round, and no single upload. Parties compute the "
@@ -342,6 +362,11 @@ class Terms:
         return tuple(self.content["features"]["names"])
 
     @property
+    def by_columns(self) -> bool:
+        """Whether parties hold columns of the same rows; the agreed features are then hashed ids of these rows."""
+        return self.content["features"].get("split", "rows") == "columns"
+
+    @property
     def address(self) -> tuple[str, int]:
         """Host and port of the server."""
         host, _, port = str(self.content["server"]["address"]).rpartition(":")
@@ -358,7 +383,7 @@ class Terms:
             cls = algorithm_class(str(settings.pop("name")))
         except ValueError as error:
             raise TermsError(str(error)) from None
-        known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        known = {field.name: field for field in fields(cls)}
         odd = sorted(set(settings) - set(known))
         if odd:
             raise TermsError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
@@ -366,7 +391,7 @@ class Terms:
         lacking = [name for name in lacking if name not in settings]
         if lacking:
             raise TermsError(f"[algorithm] lacks {lacking[0]!r}, which {cls.__name__} needs.")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+        return cls(**with_tuples(settings))
 
     def preprocess(self) -> Preprocess:
         """Build the agreed preprocessing."""
@@ -425,8 +450,8 @@ class Terms:
 
         privacy = self.content["privacy"]
         for entry, usual in NOISE.items():
-            kinds = (int, float) if isinstance(usual, float) else (type(usual),)
-            if type(privacy[entry]) not in kinds:
+            number = isinstance(usual, float) and type(privacy[entry]) is int
+            if not number and type(privacy[entry]) is not type(usual):
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be like {usual!r}.")
         if privacy.get("links"):
             raise TermsError("[privacy] protect = 'dp' brings its own bound and noise: leave links out.")
@@ -477,7 +502,7 @@ class Terms:
     def links(self) -> tuple[dict[str, Any], ...]:
         """What becomes of an upload at its party, in order: links by name, each with its settings."""
         given: Any = self.content["privacy"].get("links", [])
-        if not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
+        if not is_list(given) or not all(map(is_mapping, given)):
             raise TermsError("[privacy] links must be a list such as [{ link = 'Clip', norm = 1.0 }].")
         if not given:
             return ()
@@ -545,6 +570,8 @@ class Terms:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
         self.declared_weights()
         algorithm = self.algorithm()
+        if self.by_columns:
+            algorithm = for_columns(algorithm)
         meta = self.meta()
         run = self.content["run"]
         check_fit(algorithm, meta)
@@ -661,7 +688,7 @@ def has_rank(algorithm: str) -> bool:
     (True, False)
     """
     try:
-        return "n_components" in {field.name for field in fields(algorithm_class(algorithm))}  # type: ignore[arg-type]
+        return "n_components" in {field.name for field in fields(algorithm_class(algorithm))}
     except ValueError:
         return True
 
@@ -694,14 +721,14 @@ def features_hash(names: Any) -> str:
 def _check_tables(raw: Mapping[str, Any]) -> None:
     """Refuse a single value where a section is expected."""
     parties: Any = raw.get("parties", {})
-    inner = {f"parties.{name}": party for name, party in parties.items()} if isinstance(parties, Mapping) else {}
+    inner = {f"parties.{name}": party for name, party in parties.items()} if is_mapping(parties) else {}
     for name, table in {**raw, **inner}.items():
         if not isinstance(table, Mapping):
             raise TermsError(f"{name} = {_short(table)} must be a section, [{name}], with entries of its own.")
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(node, Mapping):
+    if is_mapping(node):
         return {key: value for name, part in node.items() for key, value in _flat(part, f"{path}.{name}").items()}
     return {path.lstrip("."): node}
 

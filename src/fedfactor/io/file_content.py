@@ -55,6 +55,8 @@ class Reading:
         What ``<0.5`` and ``>300`` stand for; None: such a column is text.
     how : {"intersection", "union"} or None
         Columns that files of several clients are brought to; None: all must have the same.
+    row_names : str or None
+        File that maps row ids to what all parties of a federation call these rows, where parties hold columns.
     user, item, value : str or None
         Columns of a long table: which row a cell is in, which column, and what it holds. None: told from their names.
     """
@@ -78,6 +80,7 @@ class Reading:
     item: str | None = None
     value: str | None = None
     how: str | None = None
+    row_names: str | None = None
     _exact: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
@@ -156,11 +159,11 @@ class Content:
     features: list[str] | None = None
     row_ids: Sequence[str] | None = None
     id_name: str | None = None
-    texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)
+    texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict[str, Callable[[], Sequence[str]]])
+    order: list[str] = field(default_factory=list[str])
     place: Callable[[int], str] = "row {}".format
     decimal: str = "."
-    said: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ class Rows:
     components: Any = None
     columns: tuple[str, ...] | None = None
     source: Path | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 def write_rows(path: Path, rows: Rows) -> None:
