@@ -35,6 +35,7 @@ _PASSING = (
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EIO,
+    errno.EROFS,
     errno.EADDRINUSE,
     errno.EAGAIN,
     errno.ETIMEDOUT,
@@ -70,6 +71,11 @@ def polite(debug: bool = False) -> Generator[None]:
         said = str(error)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             said += ". The disk is full: make room, and give the same command again. What was reached is kept."
+        if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            said += (
+                ". This account cannot write or read there: mount the folder writable (systemd: ReadWritePaths=), or "
+                "change its owner, and give the same command again."
+            )
         if isinstance(error, MemoryError):
             said = f"There is not enough memory. {said or 'Python says no more'}. Take smaller settings, or fewer rows."
         typer.echo(_shown(f"Error: {said}"), err=True)

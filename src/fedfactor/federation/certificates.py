@@ -30,8 +30,15 @@ def make_authority(folder: str | os.PathLike[str], name: str) -> Path:
     return folder / "ca.crt"
 
 
-def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str], days: float = SERVER_DAYS) -> Path:
+def make_server_certificate(
+    folder: str | os.PathLike[str],
+    hosts: Sequence[str],
+    days: float = SERVER_DAYS,
+    ca_key: str | os.PathLike[str] | None = None,
+) -> Path:
     """Make (or renew) ``server.key`` and ``server.pem``, signed by the folder's authority, for these hosts.
+
+    The authority's key may lie elsewhere (``ca_key``): on a drive that is connected for this only.
 
     The names of this machine to itself are always among them, because the server also speaks to itself.
     """
@@ -41,9 +48,12 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
     ec, ser = crypto()
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        signer = ser.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        signer = ser.load_pem_private_key(Path(ca_key or folder / "ca.key").read_bytes(), None)
     except FileNotFoundError as error:
-        raise DataError(f"{error.filename} is not there, so no certificate can be signed here.") from None
+        raise DataError(
+            f"{error.filename} is not there, so no certificate can be signed here. If the key of the authority is kept "
+            "elsewhere, give it with --ca-key."
+        ) from None
     left = (authority.not_valid_after_utc - now()).total_seconds() / 86400
     if left <= 0:
         raise DataError(

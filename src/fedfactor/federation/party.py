@@ -11,19 +11,19 @@ import stat
 import threading
 import urllib.request
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedfactor.core.atomic_files import private_folder, write_atomic
+from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
 from fedfactor.core.checksummed_files import file_digest
 from fedfactor.core.client_data import Shard
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.rollback_detection import Witness
 from fedfactor.federation import former_files
 from fedfactor.federation import processes as children
-from fedfactor.federation.connectivity import Reached, explain, probe
+from fedfactor.federation.connectivity import Connection, Reached, explain, probe
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.gain import KEPT_OUT, divide
 from fedfactor.federation.keys import identity_secret, line_of_private
@@ -60,6 +60,7 @@ class Member:
     """
 
     def __init__(self, file: str | Path, key: str | Path, folder: str | Path | None = None) -> None:
+        self.file = Path(file)
         self.terms = Terms.read(file)
         self.key = Path(key)
         line = line_of_private(key)
@@ -73,6 +74,22 @@ class Member:
             raise TermsError(f"{file} lists no party with the key {key}. Ask {whom} to add it, and take the new file.")
         self.name = names[0]
         self.folder = Path(folder) if folder is not None else Path(self.name)
+
+    @classmethod
+    def offered(cls, folder: Path, terms: Terms) -> Member:
+        """Return the party of a folder under terms that it did not sign yet."""
+        enrolment = folder / "enrolment.json"
+        if enrolment.exists():
+            name = read_json(enrolment)["invitation"]["party"]
+        else:
+            name = ClientFolder(folder).agreement.name
+        if name not in terms.names:
+            raise TermsError(f"These terms do not list {name!r}. Ask the coordinator.")
+        member = cls.__new__(cls)
+        member.terms = terms
+        member.name = name
+        member.folder = folder
+        return member
 
     def _signed(self) -> dict[str, Any] | None:
         """Read what this folder signed up for; None when it is new."""
@@ -287,8 +304,14 @@ class Member:
         stop: threading.Event | None = None,
         say: Callable[[str], Any] = lambda line: None,
         certificate: Path | None = None,
-    ) -> None:
+    ) -> bool | None:
         """Serve messages until stopped; raise with a plain reason when the server refuses this party.
+
+        Returns
+        -------
+        bool or None
+            None when stopped. When the party consented to other terms, which :attr:`file` then holds: whether their
+            words were compared with the other parties.
 
         Parameters
         ----------
@@ -302,6 +325,7 @@ class Member:
             Certificate for this party's key by an authority of its own organisation.
         """
         children.need_federation()
+        from fedfactor.federation.enrolment import Proposal
         from fedfactor.network.https.client import ForeignServer, PartyClient, TurnedAway
 
         stop = stop or threading.Event()
@@ -314,16 +338,23 @@ class Member:
                 remote, self.wire(certificate, remote.longest), self.folder.resolve(), self.terms.fingerprint
             )
 
+            proposal = Proposal(self, say, certificate)
+            changed = False
+
             def alive() -> bool:
+                nonlocal changed
                 for line in watch.news():
                     say(line)
-                return not stop.is_set()
+                now = Connection.of(self.folder)
+                changed = now is not None and proposal.consented(now.error)
+                return not (changed or stop.is_set())
 
             try:
                 client.serve(alive)
             except (TurnedAway, ForeignServer) as error:
                 found = explain(error.args[0], self.terms.content["server"]["address"])
                 raise ChildError(f"The server turned {self.name!r} away: {found.problem}; {found.remedy}.") from None
+            return proposal.confirmed if changed else None
 
     def wire(self, certificate: Path | None = None, most: int = 1 << 16) -> Wire:
         """Return what makes requests to the server with this party's key, and reads at most so many bytes of each."""
@@ -365,6 +396,27 @@ def _source(data: str | Path, reading: Reading | None, keep_out: float) -> str:
     if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
         source += f" {reading}"
     return source + (f" without {keep_out:g}" if keep_out else "")
+
+
+def together(seats: Sequence[Callable[[], Any]], say: Callable[[str], Any]) -> None:
+    """Serve several parties, each in a thread; raise at the end when one was turned away."""
+    wrong: list[Exception] = []
+
+    def serve(seat: Callable[[], Any]) -> None:
+        try:
+            seat()
+        except (FedfactorError, OSError) as error:  # one whose disk is full, too
+            say(str(error))
+            wrong.append(error)  # the others go on
+
+    threads = [threading.Thread(target=serve, args=(seat,), daemon=True) for seat in seats]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        for thread in threads:
+            thread.join(0.5)
+    for error in wrong:
+        raise error
 
 
 def stop_on_signals(stop: threading.Event) -> None:

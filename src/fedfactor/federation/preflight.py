@@ -46,6 +46,24 @@ class Line:
     remedy: str = ""
 
 
+def check_party_files(
+    file: Path, key: Path, folder: Path | None, data: Path | None = None, reading: Reading | None = None
+) -> list[Line]:
+    """Look at everything that a party needs, as far as its files can be read."""
+    try:
+        return check_party(Member(file, key, folder), data, reading)
+    except FedfactorError as error:
+        remedy = f"put the file right, then again: fedfactor federation check {file} --key {key}"
+        lines = [Line("files", "wrong", str(error), remedy)]
+    with suppress(FedfactorError):  # the file itself may be what is wrong
+        terms = Terms.read(file)
+        lines += [_terms(terms), *_complete(terms), *_address(terms.address[0])]
+        host, port = terms.address
+        found = probe(host, port, terms.content["server"]["certificate"])
+        lines.append(Line("server", "wrong" if found.problem else "ok", found.problem or "answers", found.remedy))
+    return lines
+
+
 def check_party(member: Member, data: Path | None = None, reading: Reading | None = None) -> list[Line]:
     """Look at everything that a party needs; with a data file also at its columns and units."""
     terms = member.terms

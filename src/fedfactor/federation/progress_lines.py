@@ -35,7 +35,7 @@ def away_words(since: str) -> str:
     'last came 2030-01-02 03:04:05 UTC'
     """
     if since == APART:
-        return "asks under other terms: send it this federation.toml, to join again with --accept-changes"
+        return "asks under other terms: it is shown what changed, and consents with fedfactor accept FOLDER"
     return f"last came {since[:19]} UTC" if since else "never came"
 
 

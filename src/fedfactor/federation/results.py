@@ -22,7 +22,6 @@ from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.data_deletion import has_left
 from fedfactor.federation.party import ROW_IDS, ROW_NAMES
 from fedfactor.federation.progress_lines import away_words, is_locked
-from fedfactor.federation.stability import MARK
 from fedfactor.federation.terms import Terms
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import write_factors
@@ -265,7 +264,7 @@ def _going_on(folder: Path) -> str:
         known = server_results(folder)
     else:
         store = ClientFolder(folder)
-        sent = [line for line in store.sent() if line["kind"] in ("survey", "step") and not line["run"].endswith(MARK)]
+        sent = [line for line in store.sent() if line["kind"] in ("survey", "step")]
         run = sent[-1]["run"] if sent else None
         known = store.results()
         rounds = len(_rounds(sent, run)) if run else 0

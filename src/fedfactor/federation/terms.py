@@ -48,7 +48,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "report_error": True,
         "links": [],
     },
-    "stability": {"seeds": 0, "leave_out": False},
     "limits": {"runs": 10, "rounds": 0, "until": "", "since": "", "keep": 0},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "units": {},
@@ -165,9 +164,8 @@ class Terms:
         for section, entry in LATER:
             if content[section][entry] == DEFAULTS[section][entry]:
                 del content[section][entry]
-        for section in ("units", "stability"):
-            if content[section] == DEFAULTS[section]:
-                del content[section]
+        if not content["units"]:
+            del content["units"]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -210,7 +208,6 @@ class Terms:
         if self.noise:
             self._check_noise()
         self._check_start()
-        self._check_stability()
 
     def _check_second(self) -> None:
         """Check the entries that format 2 added."""
@@ -246,26 +243,6 @@ class Terms:
             raise TermsError(
                 "[features] split = 'columns': no party can apply [preprocess] steps or [units] to columns of others. "
                 "Each party prepares its own columns before it joins."
-            )
-
-    def _check_stability(self) -> None:
-        """Refuse further runs that would say nothing, and those that would undo what hides single uploads."""
-        seeds, leave_out = self.stability
-        if type(seeds) is not int or seeds < 0 or type(leave_out) is not bool:
-            raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
-        if not seeds and not leave_out:
-            return
-        if not isinstance(self.algorithm(), SupportsWarmStart):
-            raise TermsError("[stability] is for PooledNMF, whose first components the server draws.")
-        if seeds and self.start:
-            raise TermsError("[stability] seeds draw other first components, and [run] start fixes them. Take one.")
-        if leave_out and self.secure:
-            raise TermsError(
-                "[stability] leave_out = true would open secure aggregation: the sums with and without a party "
-                "differ by what that party sends, and the party that holds both can read it. Leave it out; seeds can "
-                "stay. What a party "
-                "changes takes a new agreement without it (fedfactor federation remove), which all are asked for, and "
-                "noise (protect = 'dp') if the difference is to be hidden."
             )
 
     def _check_start(self) -> None:
@@ -375,12 +352,6 @@ class Terms:
     def start(self) -> str:
         """Fingerprint of the components that a run starts at; empty when it begins again."""
         return self.content["run"].get("start", "")
-
-    @property
-    def stability(self) -> tuple[int, bool]:
-        """Further runs to see which components are stable: with so many other seeds, and without each party."""
-        agreed = self.content.get("stability", DEFAULTS["stability"])
-        return agreed["seeds"], agreed["leave_out"]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -638,7 +609,6 @@ class Terms:
             noise=noise,
             start=self.start,
             federation=self.id or self.content["federation"]["name"],
-            further_seeds=self.stability[0],
         )
         return self._check_links(made)
 

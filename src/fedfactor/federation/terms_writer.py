@@ -34,10 +34,6 @@ NOTES = {
         "public)."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),
-    "stability": (
-        "Further runs to see which components are stable: with so many other seeds, and (in the clear only) one "
-        "without each party.\n# Each counts as a run."
-    ),
     "limits": (
         "How much every party answers, counted by itself: runs, rounds in all of them (0: any), first and last day.\n"
         "# keep: days after which a party deletes what it sent and what it got (0: it does so by itself)."

@@ -175,7 +175,12 @@ class Server:
                 self.tick({"state": "interrupted", "reason": "the server was stopped"}, force=True)
                 raise
             except Exception as error:
-                anew = " Or begin again: fedfactor start --again." if isinstance(error, CheckpointError) else ""
+                anew = ""
+                if isinstance(error, CheckpointError):
+                    anew = (
+                        " Resume it with the versions installed now: fedfactor start --accept-versions (what was paid "
+                        "is kept, bit-identity is not). Or begin again: fedfactor start --again."
+                    )
                 self.tick({"state": "failed", "reason": f"{type(error).__name__}: {error}{anew}"}, force=True)
                 raise
             return outcome

@@ -289,6 +289,14 @@ def served(end: Wire) -> tuple[dict[str, Any], str]:
     return found, reply.date
 
 
+def agreement(end: Wire) -> bytes:
+    """Return the terms that a server serves, whole; raise :class:`TurnedAway` where it cannot be reached, too."""
+    try:
+        return end.request("GET", wire.AGREEMENT, b"", {}).body
+    except httpx.TransportError as error:
+        raise TurnedAway(f"The server cannot be reached ({error})", True) from None
+
+
 def _detail(reply: Reply) -> str:
     """Return what a server answered to a request that it refused."""
     try:
