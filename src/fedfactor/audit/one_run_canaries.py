@@ -12,6 +12,7 @@ from scipy.stats import binom
 from fedfactor.engines.run import run
 from fedfactor.linalg.row_clipping import clipped_sums
 from fedfactor.nmf.pooled.algorithm import FIRST_STEPS, PooledNMF
+from fedfactor.privacy.dp import as_parts
 from fedfactor.privacy.upload_recorder import Listener
 
 __all__ = ["Canaries", "epsilon_lower_bound", "plant_canaries", "score_canaries"]
@@ -45,7 +46,7 @@ def score_canaries(
     algorithm = PooledNMF(rank)
     heard = Listener()
     parts = np.array_split(canaries.rows[canaries.included], n_clients)
-    channel = (heard, *(privacy if isinstance(privacy, tuple) else (privacy,)))
+    channel = (heard, *as_parts(privacy))
     run(algorithm, dict(zip(map(str, range(n_clients)), parts, strict=True)), rounds=rounds, seed=seed, privacy=channel)
     U = np.zeros((len(canaries.rows), rank))
     own = np.arange(len(canaries.rows))

@@ -10,14 +10,15 @@ Everything here is double precision on the host: a bound that holds up to single
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.missing_values import Penalty, solve_rows_masked
 from fedfactor.linalg.nnls import solve_rows
-from fedfactor.linalg.products import cross, gram_rows, sums
+from fedfactor.linalg.products import cross, gram_rows, stored_rows, sums
 
 __all__ = [
     "CURVED_NORM",
@@ -38,8 +39,6 @@ __all__ = [
     "summation_error",
     "useful_rounds",
 ]
-
-Array = Any
 
 ROW_CAP = 2.0 / 3.0
 """Largest norm of a row of U, when rows of X have norm at most 1 and rows of V norm 1."""
@@ -124,7 +123,7 @@ def row_squares(X: Array) -> np.ndarray:
     """
     with np.errstate(over="ignore", under="ignore"):
         if scipy.sparse.issparse(X):
-            rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+            rows = stored_rows(X)
             return np.bincount(rows, weights=np.asarray(X.data, np.float64) ** 2, minlength=X.shape[0])
         return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
@@ -471,7 +470,7 @@ def split_rows(V: Array) -> np.ndarray:
     array([[0., 1., 0., 1.]])
     """
     ordered = np.sort(V, axis=1)
-    m = V.shape[1]
+    m: int = V.shape[1]
     if m < 2:
         return (V > 0).astype(V.dtype)
     low = np.cumsum(ordered, axis=1)[:, :-1]

@@ -12,14 +12,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Meta, Uplink
+from fedfactor.core.algorithm import Algorithm, Meta, Uplink, uplink_of
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.client_data import HALVES, Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.transforms import HasNeutralUpload, Transform, check_order
 from fedfactor.linalg.row_clipping import useful_rounds
 from fedfactor.privacy.accounting import calibrate
-from fedfactor.privacy.dp import DP, against_noise
+from fedfactor.privacy.dp import DP, against_noise, as_parts
 from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
 from fedfactor.privacy.modes import transform_named
@@ -66,7 +66,7 @@ class Parts:
 def parts_of(privacy: Any) -> Parts:
     """Tell the parts of a user's words apart."""
     found = Parts(None, [], Minimums(), None)
-    given = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    given = as_parts(privacy)
     for kind in (DP, Minimums, Ledger):
         if sum(isinstance(part, kind) for part in given) > 1:
             raise IncompatibleError(f"privacy holds two {kind.__name__}, of which only one could count. Keep one.")
@@ -341,14 +341,14 @@ def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
         raise IncompatibleError(f"{name} does not bear noise: {against}")
     if asked.unit == "client":
         return
-    if "row_clip" not in {f.name for f in fields(algorithm)}:  # type: ignore[arg-type]
+    if "row_clip" not in {f.name for f in fields(algorithm)}:
         raise IncompatibleError(
             f"{name} has no bound on what one row can change, so no noise could protect a row. Use "
             "PooledNMF, PooledPCA, PooledBMF with solver='proximal', or unit='client'."
         )
     # Settings that do not go together are refused here.
     stated = {name: 1.0 for name in ("row_clip", "row_count", "row_noise") if hasattr(algorithm, name)}
-    replace(algorithm, **stated).check(meta)  # type: ignore[type-var]
+    replace(algorithm, **stated).check(meta)
 
 
 def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, noise: float) -> tuple[Algorithm, float]:
@@ -361,7 +361,7 @@ def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, nois
         changes["tol"] = 0.0
     if hasattr(algorithm, "row_noise"):
         changes["row_noise"] = noise
-    algorithm = replace(algorithm, **changes)  # type: ignore[type-var]
+    algorithm = replace(algorithm, **changes)
     found = algorithm.sensitivity(meta)
     if found is None or found[0] != "row":
         raise IncompatibleError(f"{type(algorithm).__name__} states no row-level sensitivity.")
@@ -393,8 +393,8 @@ def _equal_weights(algorithm: Algorithm, *, alone: bool) -> Algorithm:
     """
     given = getattr(algorithm, "weights", None)
     if alone and given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
-        return replace(algorithm, weights="mean")  # type: ignore[type-var]
-    return replace(algorithm, weights="equal") if given == "rows" else algorithm  # type: ignore[type-var]
+        return replace(algorithm, weights="mean")
+    return replace(algorithm, weights="equal") if given == "rows" else algorithm
 
 
 def _random_start(algorithm: Algorithm) -> Algorithm:
@@ -402,7 +402,7 @@ def _random_start(algorithm: Algorithm) -> Algorithm:
     start = getattr(algorithm, "start", None)
     if start == "wide":
         raise IncompatibleError("start='wide' folds exact sums, and noise spoils them. Use start='random'.")
-    return replace(algorithm, start="random") if start == "auto" else algorithm  # type: ignore[type-var]
+    return replace(algorithm, start="random") if start == "auto" else algorithm
 
 
 def _opened(path: Any, asked: DP) -> Ledger:
@@ -429,10 +429,10 @@ def entry_of(links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: 
 
 def check_links(links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
     """Refuse, before round 0, a channel that cannot carry this algorithm's uploads, or would not protect them."""
-    uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
-    gathered = [kind.__name__ for kind in uploads if kind.uplink == Uplink.GATHER]
+    uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if uplink_of(kind)}
+    gathered = [kind.__name__ for kind in uploads if uplink_of(kind) == Uplink.GATHER]
     combining = [link for link in links if link.combines_only()]
-    if any(kind.uplink == Uplink.GROUP for kind in uploads):
+    if any(uplink_of(kind) == Uplink.GROUP for kind in uploads):
         raise IncompatibleError(
             f"{type(algorithm).__name__} sums among nodes that hold blocks of the same rows, and no channel protects "
             "such sums. Leave privacy out, or take a method whose uploads are summed, such as PooledNMF."

@@ -1,8 +1,5 @@
 """PooledNMF: the iterates of NMF on pooled rows, from sums alone."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +13,7 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
-from fedfactor.core.pytree import Array, leaves, record, to_numpy, tree_map
+from fedfactor.core.pytree import Array, is_mapping, leaves, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import balance, odd_factor, row_norms, stacked, unit_rows
 from fedfactor.linalg.products import as_like, zeros
@@ -472,7 +469,7 @@ class PooledNMF(Algorithm):
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Factor | Wide]:
         """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
-        if isinstance(up, Mapping):
+        if is_mapping(up):
             state = replace(state, cohort=np.uint64(cohort(at.participants)))
             return self._begin(state, pooled_start.fold_stack(up, self.n_components, state.stream))
         if isinstance(up, RowGradients | RowSteps):

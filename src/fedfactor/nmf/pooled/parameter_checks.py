@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.pytree import is_mapping
 from fedfactor.nmf.pooled.losses import find_loss
 
 
@@ -33,7 +33,7 @@ def _check_weights(weights: Any, meta: Meta) -> None:
                 f"weights={weights!r} is not known. Use 'rows', 'equal', 'mean', or a mapping of owner to weight."
             )
         return
-    if not isinstance(weights, Mapping):
+    if not is_mapping(weights):
         raise ValueError(f"weights={weights!r} must be 'rows', 'equal', or a mapping of owner to weight.")
     lacking = [name for name in meta.clients if name not in weights]
     if lacking:
