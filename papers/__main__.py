@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from importlib import import_module
@@ -81,6 +82,9 @@ def reproduce(
                 screen.print(f"{paper}: the set {known} is not here and is left out.")
         top = Path("reproduce-out" if every else f"{name}-out") if out is None else out
         folders = {paper: top / paper if every else top for paper, _ in plan}
+        for folder in folders.values() if store else ():
+            folder.mkdir(parents=True, exist_ok=True)
+            _one_commit(folder)
         lines, left_out = _work(plan, folders, options, every, screen, store)
         _summary(top, folders, lines, left_out)
         screen.print(f"Written to {top}: {len(lines)} studies; summary.md lists their tables and figures.")
@@ -150,7 +154,7 @@ def _work(
     with bar("studies") as told:
         for done, (paper, study) in enumerate(plan):
             told(done, len(plan), f"{paper} {study}")
-            began, moment = time.perf_counter(), time.time()
+            began, used, moment = time.perf_counter(), _cpu_seconds(), time.time()
             try:
                 _run_study(paper, study, folders[paper], options, screen)
             except (MissingExtraError, DataError) as error:
@@ -160,11 +164,30 @@ def _work(
                 continue
             seconds = time.perf_counter() - began
             if store and (tables := stored.read_tables(folders[paper], moment)):
-                where = stored.write(paper, study, options, _command(paper, study, options), seconds, tables)
+                both = (seconds, _cpu_seconds() - used)
+                where = stored.write(paper, study, options, _command(paper, study, options), both, tables)
                 screen.print(f"Stored in {where}", markup=False)
             lines.append({"paper": paper, "study": study, "seconds": seconds})
             told(done + 1, len(plan), f"{paper} {study}, {duration(seconds)}")
     return lines, left_out
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _one_commit(folder: Path) -> None:
+    """Write down which commit begins an output folder; raise an error when another commit began it.
+
+    Figures that are there are not made again, so that a folder of two commits would store those of the first as those
+    of the second.
+    """
+    mark, here = folder / "commit", stored.commit()
+    if (mark.exists() and mark.read_text() != here) or (not mark.exists() and (folder / "cells").exists()):
+        raise ValueError(f"{folder} holds figures of another commit. Give --out a new folder to store results.")
+    write_atomic(mark, here.encode(), 0o644)
 
 
 def _command(paper: str, study: str, options: dict[str, Any]) -> str:

@@ -28,6 +28,9 @@ class Paper:
         Studies that run only when they are asked for by their own name, not by a figure.
     elsewhere : mapping of str to tuple of str
         Figures of this paper that another folder answers: figure → (name, study).
+    tolerance : mapping of str to float
+        Study → largest relative difference between its stored figures and those of another run of the same command;
+        1e-6 for the others. Larger where an iteration amplifies the last bits, which differ between processors.
     """
 
     title: str
@@ -35,6 +38,7 @@ class Paper:
     data: tuple[str, ...] = ()
     named_only: tuple[str, ...] = ()
     elsewhere: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    tolerance: Mapping[str, float] = field(default_factory=dict)
 
 
 PAPERS: dict[str, Paper] = {

@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.atomic_files import write_atomic
+from papers.catalogue import PAPERS
 
-__all__ = ["ROOT", "compare", "name_of", "read", "read_tables", "select", "write"]
+__all__ = ["ROOT", "commit", "compare", "name_of", "read", "read_tables", "select", "write"]
 
 ROOT = Path(__file__).resolve().parent
 TIMES = ("seconds", "milliseconds", "cpu", "late")
 """Columns that begin with these depend on the machine and are not compared."""
+TOLERANCE = 1e-6
+"""Largest relative difference of a recomputed figure, for studies that the catalogue gives no other."""
 
 
 def name_of(study: str, size: str) -> str:
@@ -55,13 +58,20 @@ def _number(text: str) -> Any:
 
 
 def write(
-    paper: str, study: str, options: Mapping[str, Any], command: str, seconds: float, tables: Mapping[str, Any]
+    paper: str,
+    study: str,
+    options: Mapping[str, Any],
+    command: str,
+    seconds: tuple[float, float],
+    tables: Mapping[str, Any],
 ) -> Path:
-    """Store the tables of one study with what made them."""
+    """Store the tables of one study with what made them; `seconds` are those of the clock and of the processors."""
     record = {
-        "paper": paper, "study": study, "command": command, "commit": _git("rev-parse", "HEAD"),
+        "paper": paper, "study": study, "command": command, "commit": commit(),
         "uncommitted": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "src", "papers/*.py")),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 1),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds[0], 1), "cpu_seconds": round(seconds[1], 1),
+        "tolerance": PAPERS[paper].tolerance.get(study, TOLERANCE),
         "parameters": dict(options),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("numpy", "scipy")}},
         "tables": tables,
@@ -77,6 +87,11 @@ def write(
     json.loads(text)
     write_atomic(path, text.encode(), 0o644)
     return path
+
+
+def commit() -> str:
+    """Return the commit of the working tree."""
+    return _git("rev-parse", "HEAD")
 
 
 def _git(*words: str) -> str:
@@ -111,8 +126,9 @@ def _same(value: Any, text: str) -> bool:
                                   value == _number(text))  # fmt: skip
 
 
-def compare(stored: Mapping[str, Any], found: Mapping[str, Any], tolerance: float = 1e-6) -> Iterator[str]:
-    """Yield where recomputed tables differ from stored ones by more than a relative tolerance; times do not count."""
+def compare(stored: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where recomputed tables differ from stored ones by more than the stored tolerance; times do not count."""
+    tolerance = stored.get("tolerance", TOLERANCE)
     for name, rows in stored["tables"].items():
         if len(found.get(name, ())) != len(rows):
             yield f"{name}: {len(found.get(name, ()))} rows in place of {len(rows)}"
