@@ -33,7 +33,7 @@ QUICKEST = ("asso", "grecond", "mebf")
 """Solvers that do not iterate: with hundreds of components the others need hours."""
 DENSE = 0.9
 """Share of ones in the paper's tiles."""
-LIMIT = 5.0
+LIMIT = 30.0
 """Seconds for each client's solver in small runs on real data."""
 
 

@@ -20,21 +20,24 @@ __all__ = ["SETS", "compare", "methods", "pooled_error", "prepare", "split", "st
 Row = dict[str, Any]
 SETS = ("fashion_mnist", "orl_faces", "newsgroups", "mouse_bladder", "pbmc68k", "golub", "movielens_small")
 CLIENTS = 50
+ROWS = 20_000
+COLUMNS = 1_000
+"""Most rows and columns of a set in runs that are not ``full``: all rows of Fashion-MNIST that are at hand."""
 
 
 def prepare(name: str, full: bool, seed: int = 0) -> tuple[Any, np.ndarray]:
-    """Load a set, at most 1,000 rows and its 500 heaviest columns unless `full`; tell the label of each row.
+    """Load a set, at most ``ROWS`` rows and its ``COLUMNS`` heaviest columns unless `full`, and the labels of its rows.
 
     Rows without labels are ordered by their sum: users by how much they rate.
     """
     data = load_dataset(name)
     X, y = data.X, data.y
     rng = np.random.default_rng([6, seed])
-    if not full and X.shape[0] > 1000:
-        rows = np.sort(rng.choice(X.shape[0], 1000, replace=False))
+    if not full and X.shape[0] > ROWS:
+        rows = np.sort(rng.choice(X.shape[0], ROWS, replace=False))
         X, y = X[rows], None if y is None else y[rows]
-    if not full and X.shape[1] > 500:
-        X = X[:, np.sort(np.argsort(-_sums(X, 0), kind="stable")[:500])]
+    if not full and X.shape[1] > COLUMNS:
+        X = X[:, np.sort(np.argsort(-_sums(X, 0), kind="stable")[:COLUMNS])]
     live = _sums(X, 1) > 0
     X, y = X[live], None if y is None else np.asarray(y)[live]
     X = X.tocsr().astype(np.float64) if scipy.sparse.issparse(X) else np.asarray(X, dtype=np.float64)
@@ -82,7 +85,7 @@ def pooled_error(X: Any, k: int) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for start, seed in (("nndsvda", 0), ("random", 0), ("random", 1)):
-            model = NMF(k, init=start, random_state=seed, max_iter=1000, tol=1e-5).fit(X)
+            model = NMF(k, init=start, random_state=seed, max_iter=1000).fit(X)
             errors.append(float(model.reconstruction_err_))
     return min(errors) / float(np.sqrt(squared_norm(X)))
 
