@@ -45,8 +45,8 @@ PAPERS: dict[str, Paper] = {
     "dsanls": Paper(
         "Fast and secure distributed NMF (DSANLS, Syn and Asyn methods)",
         {
-            "iterations": (), "complexity": (), "protocol": (), "errors": (), "scaling": (), "components": (),
-            "solvers": (), "secure": (), "parties": (),
+            "iterations": (), "complexity": (), "protocol": (), "stalls": (), "errors": (), "scaling": (),
+            "components": (), "solvers": (), "secure": (), "parties": (),
         },
         ("cbcl_faces", "fashion_mnist", "newsgroups", "ca_grqc"),
     ),
@@ -63,7 +63,7 @@ PAPERS: dict[str, Paper] = {
         "FedSPLIT: one-shot federated group collaborative filtering",
         {
             "readings": (), "table": ("Table 1", "Table 2", "Table 3", "Fig. 3"), "sensitivity": (),
-            "audit": ("Fig. 4",), "ranking": (), "surprise": (),
+            "groups": (), "audit": ("Fig. 4",), "ranking": (), "surprise": (),
         },
         ("movielens_small", "movielens_1m"),
     ),
@@ -73,6 +73,7 @@ PAPERS: dict[str, Paper] = {
             "toy": ("Fig. 1",), "noise": ("Fig. 2", "Fig. 7", "Fig. 8"), "scarcity": ("Fig. 3", "Fig. 9", "Fig. 10"),
             "abundance": ("Fig. 4", "Fig. 11", "Fig. 12"), "real": ("Fig. 6", "Fig. 15", "Fig. 16", "Table 1"),
             "drawn": ("Fig. 6", "Fig. 15", "Fig. 16"), "components": ("Fig. 17",), "size": ("Fig. 3", "Fig. 9"),
+            "recovery": (),
         },
         (
             "movielens_small", "newsgroups", "mouse_bladder", "hapmap3", "pbmc68k", "mushroom", "chess", "roles",

@@ -11,12 +11,12 @@ from typing import Any
 from fedfactor.algorithms import FALB, FELB, BooleanVotes, PooledBMF
 from fedfactor.boolean.proximal_maps import Pull
 from fedfactor.core.algorithm import Algorithm
-from fedfactor.datasets.boolean_tiles import even_tiles
+from fedfactor.datasets.boolean_tiles import even_tiles, uneven_tiles
 from papers.catalogue import Size
 from papers.felb import tables
 from papers.felb.cells import Bench, Cell, Store
 from papers.felb.datasets import DATASETS, load_owners, present
-from papers.tables import check_studies
+from papers.tables import check_studies, write_table
 
 __all__ = ["STUDIES", "reproduce"]
 
@@ -135,13 +135,32 @@ def components(full: bool) -> Plan:
                     yield f"{name} k={k}", partial(load_owners, name, **sizes), methods
 
 
+def recovery(full: bool) -> Plan:
+    """Yield tiles that all clients hold, and tiles of which each client holds two of five: are all of them found?"""
+    methods: dict[str, Algorithm] = {"FELB": FELB(5), "FELB to the letter": FELB.paper(5)}
+    for kind, make in (("even", even_tiles), ("two of five", uneven_tiles)):
+        for flips in (0.0, 0.05):
+            yield f"{kind} {flips:.2f}", partial(make, 1000, 200, 5, 10, flips=flips), methods
+
+
+def _recovered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Count the seeds whose loss is within 0.02 of that of the planted tiles."""
+    found: dict[tuple[str, str], list[bool]] = {}
+    for row in rows:
+        found.setdefault((row["data"], row["method"]), []).append(row["loss"] < row["floor"] + 0.02)
+    return [
+        {"data": data, "method": method, "recovered": sum(hits), "seeds": len(hits)}
+        for (data, method), hits in found.items()
+    ]
+
+
 def _here() -> list[str]:
     return [name for name, there in present().items() if there]
 
 
 STUDIES = {
     "toy": toy, "noise": noise, "scarcity": scarcity, "abundance": abundance, "real": real, "drawn": drawn,
-    "components": components, "size": size,
+    "components": components, "size": size, "recovery": recovery,
 }  # fmt: skip
 ASKED = ("size",)
 """Studies that run only when asked for by name, or at full size."""
@@ -178,6 +197,9 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), se
         if not rows:
             say(f"{study}: none of its data are here. Set FEDFACTOR_DATA to the folder that holds them.")
             continue
+        if study == "recovery":
+            write_table(out / study, _recovered(rows))
+            continue
         tables.write(out, study, rows, [name for name in DATASETS if name not in _here()] if study == "real" else [])
         from papers.felb import figures
 
@@ -191,8 +213,9 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), se
 
 
 QUICK = {
-    "toy": ("toy",), "noise": ("0.05", "0.30"), "scarcity": ("004", "016"), "abundance": ("004", "016"),
-    "real": ("hapmap", "roles"), "drawn": ("mushroom",), "components": (), "size": (),
+    "toy": ("toy",), "noise": ("0.05", "0.30", "0.50"), "scarcity": ("004", "016", "064"),
+    "abundance": ("004", "016", "064"), "real": ("hapmap", "roles"), "drawn": ("mushroom",),
+    "components": ("movielens k=100", "movielens k=200"), "size": (), "recovery": ("even 0.00", "even 0.05"),
 }  # fmt: skip
 """The data of each study that a quick run keeps."""
 

@@ -157,7 +157,8 @@ def _papers(key: Row, data: Any, binary: bool, k: int, m: int) -> tuple[Row, Cal
 QUICK = {
     "method": ("asso majority", "grecond majority", "mebf majority", "elbmf majority", "zhang majority", "FELB", "FNMF",
                "FedAvg", "iPALM", "PooledBMF"),
-    "nominal ε": (1.0, 100.0, math.inf), "ε": (1.0, 8.0, math.inf), "seed": (0,), "data": ("mushroom", "chess"),
+    "nominal ε": (1.0, 2.0, 10.0, 1000.0, math.inf), "ε": (1.0, 8.0, math.inf), "seed": (0,),
+    "data": ("mushroom", "chess"),
 }  # fmt: skip
 """What a quick run keeps."""
 STUDIES = {"felb": felb, "xor": xor, "fnmf": fnmf, "curves": curves}
