@@ -84,7 +84,7 @@ def reproduce(
         folders = {paper: top / paper if every else top for paper, _ in plan}
         for folder in folders.values() if store else ():
             folder.mkdir(parents=True, exist_ok=True)
-            _one_commit(folder)
+            _one_commit(folder, stored.commit())
         lines, left_out = _work(plan, folders, options, every, screen, store)
         _summary(top, folders, lines, left_out)
         screen.print(f"Written to {top}: {len(lines)} studies; summary.md lists their tables and figures.")
@@ -154,7 +154,7 @@ def _work(
     with bar("studies") as told:
         for done, (paper, study) in enumerate(plan):
             told(done, len(plan), f"{paper} {study}")
-            began, used, moment = time.perf_counter(), _cpu_seconds(), time.time()
+            began, used, moment, commit = time.perf_counter(), _cpu_seconds(), time.time(), stored.commit()
             try:
                 _run_study(paper, study, folders[paper], options, screen)
             except (MissingExtraError, DataError) as error:
@@ -164,8 +164,9 @@ def _work(
                 continue
             seconds = time.perf_counter() - began
             if store and (tables := stored.read_tables(folders[paper], moment)):
-                both = (seconds, _cpu_seconds() - used)
-                where = stored.write(paper, study, options, _command(paper, study, options), both, tables)
+                made = {"command": _command(paper, study, options), "commit": commit}
+                made |= {"seconds": round(seconds, 1), "cpu_seconds": round(_cpu_seconds() - used, 1)}
+                where = stored.write(paper, study, options, made, tables)
                 screen.print(f"Stored in {where}", markup=False)
             lines.append({"paper": paper, "study": study, "seconds": seconds})
             told(done + 1, len(plan), f"{paper} {study}, {duration(seconds)}")
@@ -178,13 +179,13 @@ def _cpu_seconds() -> float:
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
-def _one_commit(folder: Path) -> None:
+def _one_commit(folder: Path, here: str) -> None:
     """Write down which commit begins an output folder; raise an error when another commit began it.
 
     Figures that are there are not made again, so that a folder of two commits would store those of the first as those
     of the second.
     """
-    mark, here = folder / "commit", stored.commit()
+    mark = folder / "commit"
     if (mark.exists() and mark.read_text() != here) or (not mark.exists() and (folder / "cells").exists()):
         raise ValueError(f"{folder} holds figures of another commit. Give --out a new folder to store results.")
     write_atomic(mark, here.encode(), 0o644)

@@ -57,20 +57,12 @@ def _number(text: str) -> Any:
         return text
 
 
-def write(
-    paper: str,
-    study: str,
-    options: Mapping[str, Any],
-    command: str,
-    seconds: tuple[float, float],
-    tables: Mapping[str, Any],
-) -> Path:
-    """Store the tables of one study with what made them; `seconds` are those of the clock and of the processors."""
+def write(paper: str, study: str, options: Mapping[str, Any], made: Mapping[str, Any], tables: Any) -> Path:
+    """Store the tables of one study with its command, commit and seconds, which are in `made`."""
     record = {
-        "paper": paper, "study": study, "command": command, "commit": commit(),
+        "paper": paper, "study": study, **made,
         "uncommitted": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "src", "papers/*.py")),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds[0], 1), "cpu_seconds": round(seconds[1], 1),
         "tolerance": PAPERS[paper].tolerance.get(study, TOLERANCE),
         "parameters": dict(options),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("numpy", "scipy")}},
@@ -106,16 +98,19 @@ def read(root: Path = ROOT) -> dict[str, dict[str, Any]]:
 
 
 def select(record: Mapping[str, Any], wanted: Mapping[str, str], column: str) -> Any:
-    """Return the one figure of a stored study that the wanted values single out.
+    """Return the one figure of a stored study that the wanted values single out; ``sum:`` and ``count:`` take several.
 
     Examples
     --------
     >>> record = {"tables": {"noise": [{"data": 0.05, "method": "FELB", "loss": 0.4}]}}
-    >>> select(record, {"data": "0.05", "method": "FELB"}, "loss")
-    0.4
+    >>> select(record, {"data": "0.05", "method": "FELB"}, "loss"), select(record, {"data": "0.05"}, "count:loss")
+    (0.4, 1)
     """
+    fold, _, column = column.rpartition(":")
     rows = [row for name, table in record["tables"].items() for row in table if column in row]
     found = [row[column] for row in rows if all(_same(row.get(name), value) for name, value in wanted.items())]
+    if fold and found:
+        return len(found) if fold == "count" else sum(found)
     if len(found) != 1:
         raise ValueError(f"{len(found)} stored rows have {dict(wanted)} and a column {column!r}, but one is needed.")
     return found[0]

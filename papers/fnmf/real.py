@@ -20,6 +20,7 @@ __all__ = ["SETS", "compare", "methods", "pooled_error", "prepare", "split", "st
 Row = dict[str, Any]
 SETS = ("fashion_mnist", "orl_faces", "newsgroups", "mouse_bladder", "pbmc68k", "golub", "movielens_small")
 CLIENTS = 50
+OF_THE_PAPER = ("iPALM", "MUR", "FedAvg", "FedProx", "FNMF-LAP", "FNMF-LAP_rho")
 ROWS = 20_000
 COLUMNS = 1_000
 """Most rows and columns of a set in runs that are not ``full``: all rows of Fashion-MNIST that are at hand."""
@@ -98,7 +99,15 @@ def study(store: Store, full: bool, seeds: int) -> list[Row]:
     for row in means:
         same = [one for one in rows if all(one[name] == row[name] for name in ("set", "split", "method"))]
         row["largest_gap_percent"] = max(one["gap_percent"] for one in same)
+        row["lowest"] = _lowest(row, means)
     return means
+
+
+def _lowest(row: Row, means: list[Row]) -> int:
+    """Return 1 where a method of the paper has the lowest sum of RMSD of them, on one set and split."""
+    line = [one for one in means if (one["set"], one["split"]) == (row["set"], row["split"])]
+    mine = [one["sum_rmsd"] for one in line if one["method"] in OF_THE_PAPER]
+    return int(row["method"] in OF_THE_PAPER and row["sum_rmsd"] == min(mine))
 
 
 def compare(store: Store, full: bool, seeds: int) -> list[Row]:
