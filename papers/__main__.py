@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,22 +95,36 @@ def reproduce(
 
 @app.command("compare")
 def compare(folder: Annotated[Path, typer.Argument(help="Output folder of: python -m papers run --quick")]) -> None:
-    """Compare the tables of a quick run of all papers with the stored ones; exit with 1 when a figure differs.
+    """Compare the tables of a quick run of all papers with the stored ones, and the pages that either gives.
+
+    Exit with 1 when a figure differs by more than its tolerance, or a page in any character.
 
     Example: python -m papers compare reproduce-out
     """
-    screen, differ, same = console(), 0, 0
-    for name, record in stored.read().items():
-        paper, study = name.split("/")
-        if not study.endswith("-quick"):
-            continue
-        found = list(stored.compare(record, stored.read_tables(folder / paper)))
-        differ, same = differ + bool(found), same + (not found)
+    screen, differ, known = console(), 0, stored.read()
+    quick = [name for name in known if name.endswith("-quick")]
+    for name in quick:
+        tables = stored.read_tables(folder / name.split("/")[0])
+        found = list(stored.compare(known[name], tables))
+        differ += bool(found)
         for line in found[:3]:
             screen.print(f"{name}: {line}", markup=False)
-    screen.print(f"{same} stored studies agree, {differ} differ.")
-    if differ or not same:
+        known[name] = {**known[name], "tables": {one: tables.get(one, []) for one in known[name]["tables"]}}
+    screen.print(f"{len(quick) - differ} stored studies agree, {differ} differ.")
+    changed = [] if differ else _changed_pages(known)
+    screen.print(f"Pages that change: {', '.join(changed) or 'none'}.")
+    if differ or changed or not quick:
         sys.exit(1)
+
+
+def _changed_pages(known: dict[str, Any]) -> list[str]:
+    """Return the pages of claims that these results would change."""
+    folder = stored.ROOT.parent / "docs"
+    spec: Any = spec_from_file_location("claims", folder / "_ext" / "claims.py")
+    claims: Any = module_from_spec(spec)
+    spec.loader.exec_module(claims)
+    written = claims.pages(claims.read(), known)
+    return [name for name, text in written.items() if (folder / "papers" / name).read_text() != text]
 
 
 def _list(screen: Any) -> None:

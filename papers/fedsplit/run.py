@@ -92,7 +92,7 @@ def table(out: Path, names: list[str], size: Size, say: Say, seeds: int | None =
     from papers.fedsplit import figures
 
     figures.draw_groups(out, found)
-    figures.draw_reading(out, found, tables.expected()["paper"])
+    figures.draw_reading(out, found, tables.printed()["paper"])
 
 
 def repetition(

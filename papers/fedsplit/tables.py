@@ -24,9 +24,9 @@ __all__ = [
 ]
 
 
-def expected() -> dict[str, Any]:
-    """Return the figures that the paper prints, and ours."""
-    return json.loads(resources.files("papers.fedsplit").joinpath("expected.json").read_text())
+def printed() -> dict[str, Any]:
+    """Return the figures that the paper prints, and those that it quotes."""
+    return json.loads(resources.files("papers.fedsplit").joinpath("printed.json").read_text())
 
 
 def gap_closed(alone: float, central: float, method: float) -> float:
@@ -111,7 +111,7 @@ def _groups(out: Path, found: Mapping[tuple[str, int], Any], names: list[str]) -
 
 
 def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
-    printed = expected()["paper"].get(name, {})
+    paper = printed()["paper"].get(name, {})
     methods = list(rows[0]["methods"])
     words = "method|splits|exchanges|macro RMSE|macro MSE|micro RMSE|macro MAE|gap closed|groups improved|MB up|paper"
     lines = ["| " + words.replace("|", " | ") + " |", "|---" * 11 + "|"]
@@ -139,14 +139,14 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
             "gap_closed": gap_closed(float(alone), float(central), float(np.mean(macro))),
             "improved": float(improved),
             "mb_up": figures[0].get("bytes_up", 0) / 1e6,
-            "paper": printed.get(m, ""),
+            "paper": paper.get(m, ""),
         })  # fmt: skip
         last = table[-1]
         cells = [m, str(len(here)), str(last["exchanges"]), _pm(macro), _pm(mse), f"{last['micro']:.3f}"]
         cells += [f"{last['mae']:.3f}", f"{last['gap_closed']:.0%}", f"{last['improved']:.0%}", f"{last['mb_up']:.1f}"]
         lines.append("| " + " | ".join([*cells, str(last["paper"])]) + " |")
     write_csv(out / f"table3_{name}.csv", table)
-    quoted = expected()["quoted"]
+    quoted = printed()["quoted"]
     lines += ["", "Quoted by the paper, not run here (RMSE on their authors' own splits):", ""]
     lines += ["| method | exchanges | " + name + " | source |", "|---|---|---|---|"]
     lines += [f"| {m} | {one['exchanges']} | {one[name]} | {one['source']} |" for m, one in quoted.items()]
