@@ -88,6 +88,7 @@ PAPERS: dict[str, Paper] = {
         {
             "barycenters": ("Fig. 1",), "drift": ("Fig. 3",), "trace": ("Fig. 3",), "convergence": (),
             "letter": (), "clients": ("Fig. 2",), "noise": (), "personal": ("Fig. 2",), "real": ("Table 1",),
+            "fashion": ("Table 1",),
         },
         ("fashion_mnist", "orl_faces", "newsgroups", "mouse_bladder", "pbmc68k", "golub", "movielens_small"),
         elsewhere={"Fig. 4": ("privacy", "fnmf")},

@@ -20,7 +20,7 @@ from typing import Any
 from fedfactor.core.atomic_files import write_atomic
 from papers.catalogue import PAPERS
 
-__all__ = ["ROOT", "commit", "compare", "name_of", "read", "read_tables", "select", "write"]
+__all__ = ["ROOT", "commit", "compare", "name_of", "read", "read_tables", "rows", "select", "write"]
 
 ROOT = Path(__file__).resolve().parent
 TIMES = ("seconds", "milliseconds", "cpu", "late")
@@ -107,13 +107,18 @@ def select(record: Mapping[str, Any], wanted: Mapping[str, str], column: str) ->
     (0.4, 1)
     """
     fold, _, column = column.rpartition(":")
-    rows = [row for name, table in record["tables"].items() for row in table if column in row]
-    found = [row[column] for row in rows if all(_same(row.get(name), value) for name, value in wanted.items())]
+    found = [row[column] for row in rows(record, wanted, column)]
     if fold and found:
         return len(found) if fold == "count" else sum(found)
     if len(found) != 1:
         raise ValueError(f"{len(found)} stored rows have {dict(wanted)} and a column {column!r}, but one is needed.")
     return found[0]
+
+
+def rows(record: Mapping[str, Any], wanted: Mapping[str, str], column: str) -> list[dict[str, Any]]:
+    """Return the stored rows that have a column and the wanted values."""
+    every = [row for table in record["tables"].values() for row in table if column in row]
+    return [row for row in every if all(_same(row.get(name), value) for name, value in wanted.items())]
 
 
 def _same(value: Any, text: str) -> bool:

@@ -56,6 +56,8 @@ FIELDS = (
     "detail",
 )  # fmt: skip
 PLACE = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
+MARK = r"<!-- table ([^?#]+)(?:\?([^#]+))?#([^|:]+)(?:\|([^:]+))?: (\S+) by (\S+) -->"
+TABLE = re.compile(MARK + r".*?<!-- end -->", re.DOTALL)
 MOST = 900
 """Words on the page of a paper."""
 
@@ -116,9 +118,42 @@ def _check(paper: Mapping[str, Any], claim: Mapping[str, Any]) -> None:
 def pages(papers: list[dict[str, Any]], known: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Return every page by file name, from the stored results or from others of the same form."""
     known = stored.read() if known is None else known
-    return {"claims.md": _claims_page(papers, known)} | {
-        f"{paper['name']}.md": _paper_page(paper, known) for paper in papers
-    }
+    found = {"claims.md": _claims_page(papers, known)}
+    found |= {f"{paper['name']}.md": _paper_page(paper, known) for paper in papers}
+    details = {path.name: path.read_text() for path in sorted(PAPERS.glob("*.md")) if path.name not in found}
+    return found | {name: with_tables(text, known) for name, text in details.items() if "<!-- table " in text}
+
+
+def with_tables(text: str, known: Mapping[str, Any]) -> str:
+    """Write the stored tables that a page asks for between its marks.
+
+    A mark is ``<!-- table paper/study?column=value#figure|format: rows by columns -->``, and ``<!-- end -->`` ends the
+    table; ``rows`` and ``columns`` are columns of the stored table, several of them joined by ``+``.
+    """
+
+    def table(mark: re.Match[str]) -> str:
+        study, wanted, figure, form, down, across = mark.groups()
+        found = stored.rows(
+            known[study], dict(pair.split("=", 1) for pair in (wanted or "").split("&") if pair), figure
+        )
+        cells: dict[str, dict[str, str]] = {}
+        for row in found:
+            side, head = (", ".join(str(row[name]) for name in names.split("+")) for names in (down, across))
+            if head in cells.setdefault(side, {}):
+                raise ValueError(f"{mark[0]}: two stored rows for {side}, {head}.")
+            cells[side][head] = format(row[figure], form or ".3f") if isinstance(row[figure], float) else row[figure]
+        heads = list(dict.fromkeys(head for row in cells.values() for head in row))
+        lines = [
+            "| " + " | ".join([f"{figure} by {down} and {across}", *heads]) + " |",
+            "|---" * (len(heads) + 1) + "|",
+        ]
+        lines += ["| " + " | ".join([side, *(str(row.get(head, "")) for head in heads)]) + " |"
+                  for side, row in cells.items()]  # fmt: skip
+        return "\n".join(
+            [mark[0].partition("-->")[0] + "-->", "", f"`{known[study]['command']}`:", "", *lines, "<!-- end -->"]
+        )
+
+    return TABLE.sub(table, text)
 
 
 def _claims_page(papers: list[dict[str, Any]], known: Mapping[str, Any]) -> str:

@@ -135,4 +135,5 @@ _DRAW = {
     "noise": _noise,
     "personal": _personal,
     "real": _real,
+    "fashion": _real,
 }

@@ -23,6 +23,7 @@ STUDIES: dict[str, Callable[[Store, bool, int], list[dict[str, Any]]]] = {
     "noise": synthetic.noise,
     "personal": synthetic.personal,
     "real": real.study,
+    "fashion": real.fashion,
 }
 """Name → study; each gives the rows of its table."""
 QUICK: dict[str, dict[str, tuple[Any, ...]]] = {
