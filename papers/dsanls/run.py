@@ -154,7 +154,10 @@ def _few(cell: dict[str, Any]) -> bool:
     """Keep, for a quick run, the planted matrix without grids, two methods on real images, and two ranks at most."""
     if "parties" in cell:
         return cell["clock"] == "virtual" and cell["parties"] in (2, 8)
-    shown = {"faces": (SKETCHED[0], "rows hals", *secure.PAPERS), "fashion": (SKETCHED[0], "rows hals")}
+    shown = {
+        "faces": (SKETCHED[0], "rows hals", *secure.PAPERS, "Asyn-SSD-V, small weight"),
+        "fashion": (SKETCHED[0], "rows hals"),
+    }
     small = (
         cell.get("ranks", 2) <= 2 and cell["k"] <= 20 and (cell["data"] != "fashion" or cell.get("iterations") == 20)
     )

@@ -55,6 +55,7 @@ def methods(k: int) -> dict[str, Algorithm]:
         "Asyn-SD unaligned": AsynSD(k, align=False),
         "Asyn-SD ω = 1/(1+t)": AsynSD(k, server="harmonic"),
         "Asyn-SSD-V": AsynSSD(k, ratio=0.3),
+        "Asyn-SSD-V, small weight": AsynSSD(k, ratio=0.3, schedule_start=0.01, growth=0.0),
     }
 
 

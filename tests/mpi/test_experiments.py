@@ -29,7 +29,7 @@ def test_the_studies_of_the_planted_matrix(tmp_path, monkeypatch):
         assert row["final"] == pytest.approx(wanted, rel=1e-6), row["method"]
         assert len(row["seconds"]) == len(row["errors"]) > 0
     assert (tmp_path / "errors-planted.png").exists()
-    assert (tmp_path / "secure.md").read_text().count("\n") == 2 + 18
+    assert (tmp_path / "secure.md").read_text().count("\n") == 2 + 20
     before = len(said)
     study.reproduce(tmp_path, size="quick", only=("errors", "secure"), say=said.append)
     assert len(said) == before  # nothing was made again
