@@ -56,7 +56,7 @@ FIELDS = (
     "detail",
 )  # fmt: skip
 PLACE = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
-MARK = r"<!-- table ([^?#]+)(?:\?([^#]+))?#([^|:]+)(?:\|([^:]+))?: (\S+) by (\S+) -->"
+MARK = r"<!-- table ([^?#]+)(?:\?([^#]+))?#([^|:]+)(?:\|([^:]+))?: (.+?) by (.+?) -->"
 TABLE = re.compile(MARK + r".*?<!-- end -->", re.DOTALL)
 MOST = 900
 """Words on the page of a paper."""
