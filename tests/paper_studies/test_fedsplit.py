@@ -103,6 +103,21 @@ def test_sensitivity_is_told_for_every_joint_rank(folder):
     assert "| 100 | 8 |" in (folder / "out" / "sensitivity.md").read_text()
 
 
+def test_two_levels_give_the_factors_of_one_where_the_ranks_suffice(folder):
+    """Where ranks suffice, the product of the maps of both levels nearly gives each group what one level gives it."""
+    split = make_split(prepared("movielens_small"), 0)
+    base = FedSPLIT.as_printed(8, local_components=1, **run.READINGS["both"])
+    found = dict(methods.by_grouping(base, split.owners, seed=0))
+    flat, levels = found["all groups at once"], found["two regions first"]
+    assert set(flat) == set(levels)
+    for name, kept in flat.items():
+        assert levels[name].V.shape == kept.V.shape
+        apart = np.abs(levels[name].U @ levels[name].V - kept.U @ kept.V).mean()
+        assert apart < 0.05, name
+    left = sorted(split.owners)[0]
+    assert set(found["one group has left"]) == set(flat) - {left}
+
+
 def test_curves_of_attacks_fall_when_all_is_given_and_have_intervals(folder):
     R = prepared("movielens_small")
     groups = list(make_split(R, 0).groups.values())[:3]
