@@ -63,7 +63,6 @@ def write(paper: str, study: str, options: Mapping[str, Any], made: Mapping[str,
         "paper": paper, "study": study, **made,
         "uncommitted": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "src", "papers/*.py")),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "tolerance": PAPERS[paper].tolerance.get(study, TOLERANCE),
         "parameters": dict(options),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("numpy", "scipy")}},
         "tables": tables,
@@ -127,8 +126,8 @@ def _same(value: Any, text: str) -> bool:
 
 
 def compare(stored: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where recomputed tables differ from stored ones by more than the stored tolerance; times do not count."""
-    tolerance = stored.get("tolerance", TOLERANCE)
+    """Yield where recomputed tables differ from stored ones by more than the catalogue allows; times do not count."""
+    tolerance = PAPERS[stored["paper"]].tolerance.get(stored["study"], TOLERANCE)
     for name, rows in stored["tables"].items():
         if len(found.get(name, ())) != len(rows):
             yield f"{name}: {len(found.get(name, ()))} rows in place of {len(rows)}"
