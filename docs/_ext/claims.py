@@ -1,6 +1,6 @@
 """Writes the page of claims and one page for each paper from ``docs/papers/claims/*.toml`` and the stored results.
 
-``python docs/_ext/claims.py`` writes ``docs/papers/claims.md`` and ``docs/papers/<paper>.md``; tests compare them. One
+``python -m docs._ext.claims`` writes ``docs/papers/claims.md`` and ``docs/papers/<paper>.md``; tests compare them. One
 TOML file for each paper::
 
     title = "FELB and FALB"             # heading

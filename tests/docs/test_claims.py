@@ -40,7 +40,7 @@ def papers(claims):
 
 def test_the_pages_are_up_to_date(claims, papers):
     for name, text in claims.pages(papers).items():
-        assert text == (claims.PAPERS / name).read_text(), f"{name}: run python docs/_ext/claims.py"
+        assert text == (claims.PAPERS / name).read_text(), f"{name}: run python -m docs._ext.claims"
 
 
 def test_no_figure_and_no_table_lacks_a_line(papers):
