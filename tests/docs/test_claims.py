@@ -75,13 +75,14 @@ def test_details_exist(claims, papers):
 def test_every_line_with_a_figure_has_its_commands_and_its_files(claims, papers):
     known = stored.read()
     page = (claims.PAPERS / "claims.md").read_text()
-    for paper, claim in ((paper, claim) for paper in papers for claim in paper["claim"]):
+    for paper in papers:
         rows = page.partition(f"## {paper['title']}\n")[2].splitlines()
-        row = next(line for line in rows if line.startswith(f"| {', '.join(claim['items'])} |"))
-        for place in claims.PLACE.finditer(claim["measured"] + claim["because"]):
-            name = place[1].partition("?")[0]
-            assert f"`{known[name]['command']}`" in row, claim["items"]
-            assert name in row.split("|")[-2], claim["items"]
+        for claim in paper["claim"]:
+            row = next(line for line in rows if line.startswith(f"| {', '.join(claim['items'])} |"))
+            for place in claims.PLACE.finditer(claim["measured"] + claim["because"]):
+                name = place[1].partition("?")[0]
+                assert f"`{known[name]['command']}`" in row, claim["items"]
+                assert name in row.split("|")[-2], claim["items"]
 
 
 def test_a_result_that_is_not_stored_is_refused(claims):
