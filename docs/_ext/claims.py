@@ -83,7 +83,8 @@ by letter on the page of the paper).
 Every measured figure is looked up in the file of the record column, in `papers/<paper>/stored/`, with the commit, the
 seeds, the parameters and the processor time of its run. The command of the line prints the figures again, and
 `--store` writes the file. `python -m papers run --quick -o OUT` runs a part of all studies with one seed, and
-`python -m papers compare OUT` compares its tables with the stored ones, within the tolerance that `papers/catalogue.py` states.
+`python -m papers compare OUT` compares its tables with the stored ones, within the tolerance that
+`papers/catalogue.py` states, and the pages that they give.
 """
 
 
