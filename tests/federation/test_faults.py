@@ -217,7 +217,7 @@ def test_a_journal_that_somebody_changed_is_noticed(trial):
     place.journal.write("stopped")
     file = place.folder / "journal.jsonl"
     file.write_text(file.read_text().replace("started", "stopped", 1))
-    with pytest.raises(ChainError, match="was changed by somebody"):
+    with pytest.raises(ChainError, match="was changed, or is damaged"):
         place.journal.lines()
 
 

@@ -278,7 +278,7 @@ def test_nobody_is_removed_from_a_secure_sum_of_three(tmp_path):
     before = other.toml.read_bytes()
     gone = run(app, ["federation", "remove", str(other.toml), other.terms.names[0]])
     assert gone.exit_code == 2
-    assert "a secure sum needs 3. Add another party first" in " ".join(gone.output.split())
+    assert "secure aggregation needs 3. Add another party first" in " ".join(gone.output.split())
     assert other.toml.read_bytes() == before
 
 

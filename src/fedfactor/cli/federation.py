@@ -36,7 +36,7 @@ def init(
     rounds: Annotated[int, typer.Option()] = 20,
     name: Annotated[str, typer.Option(help="What the federation is called.")] = "",
     purpose: Annotated[str, typer.Option(help="What it is for.")] = "",
-    contact: Annotated[str, typer.Option(help="Whom to ask.")] = "",
+    contact: Annotated[str, typer.Option(help="Contact person.")] = "",
     privacy: Annotated[
         str, typer.Option(help="none, secure-sum (the server sees sums of all parties) or dp (sums with noise).")
     ] = "none",
@@ -162,12 +162,12 @@ def remove(
         if name not in place.terms.names:
             raise DataError(f"{name!r} is not one of the parties ({', '.join(place.terms.names)}).")
         if place.remove(name):
-            typer.echo(f"{name} is shut out; the others go on under the same terms, and nobody waits for it.")
+            typer.echo(f"{name} is shut out; the others go on under the same terms, and the run does not wait for it.")
             return
         terms = dismiss(file, name)
         place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
     typer.echo(
-        f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
+        f"{name} is no longer in {file}. The run was made with every party, so this is a new agreement:\n"
         f"  send {file} to {', '.join(terms.names)}, who compare the words, end their fedfactor join\n"
         "  and join again with --accept-changes;\n"
         f"  fedfactor serve {file} (again), then fedfactor start {file} --again"
@@ -177,7 +177,7 @@ def remove(
 def agree(
     file: Toml,
     names: Annotated[list[Path], typer.Argument(help="The parties' lists of columns, from fedfactor features.")],
-    how: Annotated[How, typer.Option(help="same columns, all of anybody's, or only those in common.")] = How.same,
+    how: Annotated[How, typer.Option(help="same columns, the union of all columns, or their intersection.")] = How.same,
     absent: Annotated[
         str, typer.Option(help="With union: what a column that a party lacks is, zero or missing.")
     ] = "zero",

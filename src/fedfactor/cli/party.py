@@ -70,7 +70,7 @@ RowKey = Annotated[
 RowSecret = Annotated[
     Path | None,
     typer.Option(
-        help="With --split columns, instead of --row-key: your own secret, which nobody else gets; made if missing.",
+        help="With --split columns, instead of --row-key: your own secret, which no other party gets; made if missing.",
         show_default=False,
     ),
 ]
@@ -137,7 +137,10 @@ def vouch(
     public: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
     key: Annotated[Path, typer.Option(help="Your own private key.", show_default=False)],
     fingerprint: Annotated[
-        str, typer.Option("--fingerprint", help="The words that the new party told you itself.", show_default=False)
+        str,
+        typer.Option(
+            "--fingerprint", help="The words that you received from the new party itself.", show_default=False
+        ),
     ] = "",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.vouched.")] = None,
     debug: Debug = False,
@@ -153,7 +156,7 @@ def vouch(
 
     with polite(debug):
         right = key_words(name, read_public(public))
-        question = f"Did {name} itself, and not the coordinator, tell you these words?"
+        question = f"Did you receive these words from {name} itself, and not from the coordinator?"
         if not _compared(right, fingerprint, question):
             raise typer.Exit(1)
         line = sign(Terms.read(file), name, public, key)
@@ -162,20 +165,22 @@ def vouch(
 
 
 def _compared(right: str, given: str, question: str) -> bool:
-    """Tell whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
+    """Return whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
     from fedfactor.federation.fingerprint_words import same_words
     from fedfactor.federation.terms import TermsError
 
     if given:
         if not same_words(given, right):
             raise TermsError(
-                "The words of --fingerprint are not those of this file: somebody holds another one, or a word was "
-                "misheard. Send nothing, ask for the words again, and if they differ still, find out who holds which "
-                "file. They are not shown here, because words that are copied from here compare nothing."
+                "The words of --fingerprint are not those of this file: the other party holds a different file, or "
+                "a word was misheard. Send nothing, ask for the words again, and if they differ still, find out "
+                "who holds which file. They are not shown here: words that are copied from here compare nothing."
             )
         return True
     if not sys.stdin.isatty():
-        raise TermsError(f'This needs a person. Give the words that others told you: --fingerprint "WORDS". {question}')
+        raise TermsError(
+            f'This needs a person. Give the words that you received from the others: --fingerprint "WORDS". {question}'
+        )
     typer.echo(f"\n  {right}\n")
     return typer.confirm(question)
 
@@ -241,7 +246,7 @@ def blind(
 ) -> None:
     """Blind the list of row ids of another party with your secret; its order is kept.
 
-    When each party has done so once to each list, equal names are equal ids, and nobody can compare them with guesses
+    When each party has done so once to each list, equal names are equal ids, and no party can compare them with guesses
     without the secrets of all parties.
 
     Example: fedfactor federation blind lab.features.json --secret clinic.secret
@@ -258,7 +263,7 @@ def _secret_of(file: Path) -> bytes:
     """Read a secret of 32 bytes, or make one."""
     if not file.exists():
         write_atomic(file, secrets.token_bytes(32), mode=0o600)
-        typer.echo(f"{file}: a new secret. Whoever has it can test guesses of ids: not for the coordinator.")
+        typer.echo(f"{file}: a new secret. The party that has it can test guesses of ids: not for the coordinator.")
     found = file.read_bytes()
     if len(found) != 32:
         raise DataError(f"{file} holds {len(found)} bytes, not the 32 of a secret. Give another file: one is made.")
@@ -275,7 +280,7 @@ def join(
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
     fingerprint: ToldWords = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
-    replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin again with other rows.")] = False,
     ledger: LedgerFile = None,
     budget: RowsBudget = None,
     raise_budget: RaiseBudget = False,
@@ -374,7 +379,9 @@ def _lines_of(member: Member, *, alone: bool) -> Callable[[str], None]:
 
 
 def _to_ask(member: Member, unknown: list[str]) -> list[str]:
-    """Name whom to telephone: of those in question who are parties, or where only parties left, all the others."""
+    """Return the parties to telephone: of those in question that are parties, or where only parties left, all the
+    others.
+    """
     parties = [name for name in member.terms.names if name != member.name]
     return [name for name in unknown if name in parties] or parties
 
@@ -396,8 +403,7 @@ def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
         member.words,
         fingerprint,
         f"Have you compared these words with {', '.join(_to_ask(member, unknown))}, by telephone or face to face? "
-        "(Without that, "
-        "the coordinator may hold keys of its own in their place, and read what you send alone.)",
+        "(Without that, the coordinator may hold keys of its own in their place, and read what you send alone.)",
     )
 
 
@@ -411,7 +417,7 @@ def leave(folder: Own, debug: Debug = False) -> None:
     with polite(debug):
         go(folder)
     typer.echo(
-        f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
+        f"You left. Ask the coordinator to run: fedfactor federation remove federation.toml {folder.resolve().name}\n"
         f"Your rows, results and what you sent are here yet: fedfactor federation forget {folder}"
     )
 

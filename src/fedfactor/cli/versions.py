@@ -35,7 +35,7 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
         ended = {deed["run"]: deed["time"] for deed in deeds if deed["deed"] == "run finished"}
         last = found[-1] if found else None
         for number, version in enumerate(found, 1):
-            begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun anew"
+            begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun again"
             typer.echo(f"{number}  run {version.run}  {version.components or 'no components at the server'}")
             if version.run in ended:
                 begun = f"finished {ended[version.run]}; {begun}"

@@ -69,7 +69,7 @@ class Checkpoint:
             snapshot = Snapshot.from_bytes(self.file.read_bytes())
         except (ProtocolError, KeyError, ValueError) as error:
             raise CheckpointError(
-                f"{self.file} is not a usable checkpoint ({error}). Delete it to start anew."
+                f"{self.file} is not a usable checkpoint ({error}). Delete it to start again."
             ) from None
         kept = {**snapshot.fingerprint}
         if "algorithm" in kept:

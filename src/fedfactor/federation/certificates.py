@@ -48,7 +48,7 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
     if left <= 0:
         raise DataError(
             f"The authority {folder / 'ca.crt'} ended on {authority.not_valid_after_utc:%Y-%m-%d}: no party would "
-            "accept what it signs. Found the federation anew (fedfactor federation init), which is a new agreement."
+            "accept what it signs. Found the federation again (fedfactor federation init), which is a new agreement."
         )
     days = min(days, left)  # no certificate outlives the authority that signed it
     key = ec.generate_private_key(ec.SECP384R1())
@@ -60,7 +60,7 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
 
 
 def expires(certificate: str | os.PathLike[str]) -> datetime:
-    """Tell when a certificate ends."""
+    """Return when a certificate ends."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc
@@ -74,12 +74,12 @@ def begins(certificate: str | os.PathLike[str]) -> datetime:
 
 
 def now() -> datetime:
-    """Tell the time as certificates do."""
+    """Return the time in the form of certificates."""
     return datetime.now(UTC)
 
 
 def names_host(certificate: str | os.PathLike[str], host: str) -> bool:
-    """Tell whether a certificate is made out for a host, by name or by address."""
+    """Return whether a certificate is made out for a host, by name or by address."""
     from cryptography import x509
 
     made = x509.load_pem_x509_certificate(Path(certificate).read_bytes())

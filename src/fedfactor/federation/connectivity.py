@@ -45,7 +45,7 @@ class Reached:
     ahead : float, optional
         Seconds by which this machine's clock is ahead of the server's; good to a second.
     foreign : bool
-        Whether the certificate is of another authority: somebody else may be there.
+        Whether the certificate is of another authority: another party may be there.
     """
 
     problem: str = ""

@@ -123,8 +123,8 @@ class Coordinator:
         """Let the others go on without a party; False when that takes a new agreement, which the caller has to make.
 
         Where the terms let a run continue without some, those who are left need not agree to anything new: the party's
-        key is shut out at once, also of a run that goes on, and nobody waits for it any more. A secure sum, and
-        ``dropouts = "wait"``, are made with everybody.
+        key is rejected at once, also in a running run, which does not wait for it any more. Secure aggregation, and
+        ``dropouts = "wait"``, need every party.
         """
         policy = self.terms.policy()
         left = set(self.terms.names) - {*self.removed(), name}
@@ -188,7 +188,7 @@ class Coordinator:
             raise
 
     def _alone(self) -> None:
-        """Hold the folder while it is served: whoever looks can tell, and a second one is refused."""
+        """Hold the folder while it is served: observers can detect it, and a second server is refused."""
         self._has_papers()
         handle = os.open(self.folder / SERVING, os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -225,14 +225,14 @@ class Coordinator:
             return False
         if status["state"] == STARTING:
             return status["time"] >= began and time.time() - status["time"] < 300.0
-        return is_locked(self.folder / "lock")  # no clock is asked, which somebody may set back
+        return is_locked(self.folder / "lock")  # no clock is asked, which may be set back
 
     def presence(self) -> dict[str, tuple[bool, str]]:
-        """Tell who is connected and since when, or who is not and when it was last seen, as the server last saw it."""
+        """Return for each party since when it is connected, or when it was last seen."""
         return self._seen() if self.served else {}
 
     def _seen(self) -> dict[str, tuple[bool, str]]:
-        """Read who was seen; whoever was connected to an earlier serving was last seen then."""
+        """Read the times at which parties were last seen, including those of an earlier server process."""
         file = self.folder / PRESENCE
         serving = self.folder / SERVING
         if not file.exists():
@@ -308,7 +308,7 @@ class Coordinator:
         kept = self.folder / "agreement.json"
         if json.loads(kept.read_bytes())["terms"] != self.terms.fingerprint:
             raise TermsError(f"{self.file} changed since the server was started. Start fedfactor serve again.")
-        self.journal.lines()  # one that was changed is told of before anything is done that belongs in it
+        self.journal.lines()  # a changed journal is reported before anything is appended
         finished = (self.folder / "result" / "run.json").exists() and not self._unfinished()
         if self.running:
             state = self.status()
@@ -352,7 +352,7 @@ class Coordinator:
         end = time.monotonic() + patience
         while is_locked(self.folder / "lock") or self.status()["state"] == STARTING:
             if time.monotonic() > end:
-                raise ChildError(f"The run did not end in {patience:g} s. End fedfactor serve, and begin it anew.")
+                raise ChildError(f"The run did not end in {patience:g} s. End fedfactor serve, and begin it again.")
             time.sleep(0.2)
         self.journal.write("abandoned", round=self.status().get("round", 0))
 
@@ -361,7 +361,7 @@ class Coordinator:
         return self.folder / "checkpoint" / "run.safetensors"
 
     def _of_other_terms(self) -> bool:
-        """Tell whether what was kept of a run belongs to other terms than these."""
+        """Return whether what was kept of a run belongs to other terms than these."""
         from fedfactor.core.wire import read_header
 
         if not self._checkpoint.exists():
@@ -375,7 +375,7 @@ class Coordinator:
         return set(record["finished"]) != set(record["clients"])
 
     def forget(self) -> None:
-        """Begin anew; what a finished run left is kept as an earlier version, by the name of the run."""
+        """Begin again; what a finished run left is kept as an earlier version, by the name of the run."""
         result = self.folder / "result"
         if (result / "run.json").exists():
             kept = private_folder(self.folder / "runs") / read_json(result / "run.json")["run"]
@@ -408,7 +408,7 @@ class Coordinator:
             return False
         if not state.get("round"):
             raise DataError(
-                "No round was completed, so there is no result to keep. Begin anew: fedfactor start --again"
+                "No round was completed, so there is no result to keep. Begin again: fedfactor start --again"
             )
         if not self.served:
             raise DataError(f"The run is {state['state']}, and is ended by fedfactor serve. Start that first.")
@@ -443,7 +443,7 @@ class Coordinator:
         raise PassingError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
 
     def check(self) -> None:
-        """Raise when this process serves no more, though it was not told to end."""
+        """Raise when this process serves no more, although it was not stopped."""
         if self.serving is not None:
             self.serving.check()
 

@@ -52,7 +52,7 @@ LEFT = "left.json"
 def forget(folder: Path, parts: Collection[str] = tuple(PARTS)) -> list[str]:
     """Delete these parts of a party's folder; return what was deleted.
 
-    Without its rows a party has to join anew, with the file; what it agreed to, and how much it answered, is kept.
+    Without its rows a party has to join again, with the file; what it agreed to, and how much it answered, is kept.
     """
     _at_rest(folder)
     if "rows" in parts and (folder / "data" / "about.json").exists() and (signed := folder / "signed.json").exists():
@@ -98,7 +98,7 @@ def leave(folder: Path) -> None:
 
 
 def has_left(folder: Path) -> str:
-    """Tell when a party left for good; empty when it did not."""
+    """Return when a party left for good; empty when it did not."""
     return read_json(folder / LEFT)["time"] if (folder / LEFT).exists() else ""
 
 

@@ -92,10 +92,10 @@ class Member:
         return self.terms.differences(Terms.of(kept["terms"]))
 
     def unknown(self) -> list[str]:
-        """Name the parties whose keys are known from nobody but whoever wrote the file; empty where it does not matter.
+        """Return the parties whose keys were asserted by the coordinator only; empty where it does not matter.
 
         Keys count as known when this party confirmed them before, or when one that it knows vouches for them. Without
-        a secure sum they protect nothing between the parties.
+        secure aggregation they protect nothing between the parties.
         """
         if not self.terms.guarded:
             return []
@@ -123,7 +123,7 @@ class Member:
         data : path
             The rows.
         accept_changes, replace_data : bool
-            Agree to terms that changed; begin anew with other rows.
+            Agree to terms that changed; begin again with other rows.
         confirmed : bool
             Whether :attr:`words` were compared with the other parties, by another way than through the coordinator.
         reading : Reading, optional
@@ -159,7 +159,7 @@ class Member:
         return self._with_books(store, ledger, budget, raise_budget, before)
 
     def _refuse_strangers(self) -> None:
-        """Refuse keys that nobody but the coordinator vouches for."""
+        """Refuse keys that only the coordinator asserts."""
         if unknown := self.unknown():
             least = needed(self.terms)
             dilution = (
@@ -167,7 +167,7 @@ class Member:
                 "each honest party's share of the noise smaller. "
             )
             raise TermsError(
-                f"Nobody but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
+                f"No party but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
                 f"own in their place it would read what you send alone. {dilution if least > 1 else ''}Compare the "
                 "words with the other parties by telephone, or face to face, and join with --fingerprint "
                 f'"WORDS". The words here are: {self.words}'
@@ -177,7 +177,7 @@ class Member:
         """Write the agreement of this folder again where it does not say what the signed terms say."""
         signed = self.terms.agreement(self.name).to_json()
         kept = ClientFolder(self.folder).agreement
-        if kept.to_json() != signed:  # another version made it, or somebody changed it and its checksum
+        if kept.to_json() != signed:  # another version made it, or it was changed together with its checksum
             warnings.warn(
                 f"{self.folder / 'agreement.json'} differs from the terms that this party signed up for. It was "
                 "written again from them.",
@@ -191,7 +191,7 @@ class Member:
     def _goes_on(
         self, kept: dict[str, Any], source: str, data: str | Path, accept_changes: bool, replace_data: bool
     ) -> bool:
-        """Tell whether this folder holds these terms and rows already; changes that nobody agreed to are refused."""
+        """Return whether this folder holds these terms and rows already; changes without consent are refused."""
         changes = self.changes()
         if changes and not accept_changes:
             raise TermsError(
@@ -200,7 +200,7 @@ class Member:
             )
         if kept["source"] != source and not replace_data:
             raise DataError(
-                f"{data} is not the file that {self.folder} was made from. Join with --replace-data to begin anew "
+                f"{data} is not the file that {self.folder} was made from. Join with --replace-data to begin again "
                 "with other rows."
             )
         return not changes and kept["source"] == source
@@ -333,7 +333,7 @@ class Member:
         return Wire(server["address"], server["certificate"], self.key, certificate, most)
 
     def _greet(self, say: Callable[[str], Any]) -> None:
-        """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""
+        """Look before the first message: refuse a server that may be another party, and say what will go wrong."""
         (self.folder / CONNECTION).unlink(missing_ok=True)
         found = self.reach()
         if found.foreign:

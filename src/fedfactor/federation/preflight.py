@@ -110,7 +110,7 @@ def _journal(place: Coordinator) -> Line:
             "journal",
             "note",
             f"{len(deeds)} deeds, unbroken; but it does not say that run {untold[0]} finished, whose result is here",
-            "somebody put it there, or an older version made it",
+            "it was added by hand, or written by an older version",
         )
     return Line("journal", "ok", f"{len(deeds)} deeds, unbroken; {len(told)} finished runs, as the results say")
 
@@ -240,7 +240,7 @@ def _served(place: Coordinator) -> list[Line]:
             busy = probe_socket.connect_ex(("127.0.0.1", port)) == 0
         if busy:
             return [
-                Line("port", "wrong", f"somebody else listens on {port}", "end that process, or choose another port")
+                Line("port", "wrong", f"another party listens on {port}", "end that process, or choose another port")
             ]
         return [Line("port", "note", f"{port} is free; nothing is served yet", "fedfactor serve federation.toml")]
     lines: list[Line] = []
@@ -275,7 +275,7 @@ def _machine(folder: Path) -> list[Line]:
     ]
     try:
         memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # not told by this system
+    except (ValueError, OSError, AttributeError):  # not available on this system
         return lines
     tight = memory < LEAST_MEMORY
     return [

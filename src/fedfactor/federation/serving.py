@@ -150,7 +150,7 @@ class Serving:
         try:
             about = read_json(self._folder / "server.json")
             server = Server(self._folder, Agreement.read(self._folder), WaitingRules(**about["policy"]), self.queues)
-        except Exception as error:  # it could not begin: nobody else would say so
+        except Exception as error:  # it could not begin: no other party would say so
             status = {**self._place.status(), "state": "failed", "reason": f"{type(error).__name__}: {error}"}
             write_atomic(self._folder / "status.json", json.dumps({**status, "time": time.time()}).encode())
             logger.error("The run could not begin: %s", error, exc_info=error)

@@ -90,7 +90,7 @@ def found(
 
 
 def named_keys(given: Sequence[str]) -> list[tuple[str, Path]]:
-    """Tell whose key is in which file: a name and its file, or files that are called ``NAME.key.pub``.
+    """Return whose key is in which file: a name and its file, or files that are called ``NAME.key.pub``.
 
     Examples
     --------
@@ -140,8 +140,8 @@ def dismiss(file: Path, name: str) -> Terms:
     terms = Terms.read(file)
     if terms.secure and len(terms.names) <= LEAST:
         raise DataError(
-            f"Without {name!r} there would be {len(terms.names) - 1} parties, and a secure sum needs {LEAST}. Add "
-            "another party first (fedfactor federation add), or found a new federation."
+            f"Without {name!r} there would be {len(terms.names) - 1} parties, and secure aggregation needs {LEAST}. "
+            "Add another party first (fedfactor federation add), or found a new federation."
         )
     content = copy.deepcopy(dict(terms.content))
     del content["parties"][name]
@@ -175,7 +175,7 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
 def _sent(terms: Terms) -> list[str]:
     """Say what leaves a party, in the words of each kind of upload."""
     if not (terms.names and terms.features):
-        return ["what the algorithm sends; told here once parties and columns are agreed on"]
+        return ["what the algorithm sends; shown here once parties and columns are agreed on"]
     algorithm = terms.agreement().make() if terms.noise else terms.algorithm()
     kinds = [kind for kind in algorithm.messages(terms.meta()) if hasattr(kind, "uplink")]
     texts = (" ".join((kind.__doc__ or kind.__name__).split()).split(". ``")[0] for kind in kinds)
@@ -191,7 +191,7 @@ def _sent(terms: Terms) -> list[str]:
 def words(terms: Terms, *, spoken: bool = True) -> str:
     """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it.
 
-    ``spoken=False`` leaves out the fingerprint in words, where words that somebody gave are to be compared with them.
+    ``spoken=False`` leaves out the fingerprint in words, where given words are to be compared with them.
     """
     c = terms.content
     policy = terms.policy()
@@ -252,7 +252,8 @@ def _rows_in_common(terms: Terms) -> list[str]:
         f"{terms.content['features']['sha256'][:16]}",
         "             every party learns which of its rows all others have, too",
         "Columns      those of your file; their names and your part of V stay with you",
-        "U            a vector for each common row, which every party and the coordinator sees: whoever knows some "
+        "U            a vector for each common row, which every party and the coordinator sees: the party that "
+        "knows some "
         "columns of a row can predict others from it",
     ]
 
@@ -268,7 +269,7 @@ def _columns(features: Any) -> str:
 
 
 def _noise(terms: Terms) -> list[str]:
-    """Say what the noise promises, to whom, and what it rests on."""
+    """Describe the guarantee of the noise, the protected unit, and its assumptions."""
     noise = terms.noise
     if not noise:
         return []
@@ -290,13 +291,14 @@ def _noise(terms: Terms) -> list[str]:
             for share in (terms.noise_share,)
             if share
         ),
-        f"{'':12} holds unless more than {noise['colluding']} parties tell the server their noise; all must be there",
+        f"{'':12} holds unless more than {noise['colluding']} parties reveal their noise to the server; all must be "
+        f"there",
         f"{'':12} your own ledger counts what your rows have cost, and refuses what is beyond their budget",
     ]
 
 
 def _rare(terms: Terms) -> list[str]:
-    """Say which columns are left out of secure sums, and what it means when none is."""
+    """Say which columns are left out of secure aggregation, and what it means when none is."""
     if not terms.secure or terms.noise:
         return []
     rows, parties = (terms.content["privacy"][entry] for entry in ("column_rows", "column_parties"))

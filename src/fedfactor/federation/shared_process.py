@@ -17,7 +17,7 @@ def serve_together(seats: Sequence[tuple[Member, ClientFolder, Callable[[str], A
     Parameters
     ----------
     seats : sequence of (Member, ClientFolder, callable)
-        Parties that have signed up, with who is told what happens to each.
+        Parties that have signed up, with the callbacks that are notified for each.
     stop : threading.Event
         Ends all of them.
     """

@@ -1,11 +1,11 @@
 """Which components are stable: runs with other seeds, and without each party, compared with the last run.
 
 They are made in the federation, as the terms allow. In the clear the server sees every upload anyway, so that runs
-without a party tell it nothing about that party that it could not have computed. Under a secure sum they would: two
-sums whose parties differ by one show that one's upload. So the terms refuse them there; other seeds, with all parties
-in every sum, may be agreed on, and cost ε where there is noise.
+without a party reveal nothing about that party that the others could not have computed. Under secure aggregation they
+would: two sums whose parties differ by one show that one's upload. So the terms refuse them there; other seeds, with
+all parties in every sum, may be agreed on, and cost ε where there is noise.
 
-Parties are not told of an end and take nothing home: what they have stays that of the last run. Each of these runs is
+Parties are not notified of an end and store no result: what they have stays that of the last run. Each of these runs is
 counted among those that they answer.
 """
 
@@ -54,13 +54,13 @@ def ordered(place: Coordinator, say: Callable[[str], Any]) -> dict[str, list[flo
 
 
 def refuse_absent(place: Coordinator, post: Transport) -> None:
-    """Refuse to begin while somebody cannot be asked: these runs need everybody, and would wait without a word."""
+    """Refuse to begin while a party cannot be asked: these runs need every party, and would wait without a word."""
     there = post.present()
     away = [name for name in place.terms.names if name not in there]
     if away:
         raise DataError(
-            f"{', '.join(away)} cannot be asked: not connected, or removed. These runs need everybody who agreed. See "
-            "fedfactor status; go on without somebody by a new agreement."
+            f"{', '.join(away)} cannot be asked: not connected, or removed. These runs need every party that "
+            "agreed. See fedfactor status; go on without a party by a new agreement."
         )
 
 

@@ -40,7 +40,7 @@ class Refused(Exception):
     status : int
         HTTP status.
     why : str
-        What the party is told.
+        The reason sent to the party.
     """
 
     def __init__(self, status: int, why: str) -> None:
