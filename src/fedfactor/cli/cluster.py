@@ -65,7 +65,7 @@ def fit_on_ranks(
     watch = watcher(int(not quiet))
     options |= {"engine": engine, "seed": seed, "checkpoint": _kept(method, place), "callbacks": watch}
     # Mistakes in data or settings are raised on all ranks; what goes wrong later ends the job from within.
-    run: Run = _everywhere(world, lambda: run_on(method, federation, **options))
+    run: Run = _everywhere(world, lambda: run_on(method, federation, split="rows", **options))
     _write(world, place, run, asked, federation)
     memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     page = write_page(place.out, no_report) if world.rank == 0 else None

@@ -246,16 +246,17 @@ class Judged(NamedTuple):
 def _judge(name: str, method: Algorithm, train: Federation, test: Test, **how: Any) -> Judged:
     if name == ALONE:
         runs = {
-            owner: run(_within(method, train.shard(owner)), {owner: train.shard(owner)}, **how) for owner in train.names
+            owner: run(_within(method, train.shard(owner)), {owner: train.shard(owner)}, split="rows", **how)
+            for owner in train.names
         }
         scores = {owner: _score(each.algorithm, each, owner, test) for owner, each in runs.items()}
         return Judged(scores, 0, sum(each.seconds for each in runs.values()))
     if name == POOLED:
-        result = run(method, {"all": _stacked(train)}, **how)
+        result = run(method, {"all": _stacked(train)}, split="rows", **how)
         if test is None:
             return Judged({"all": result.scores["all"]}, 0, result.seconds)
         return Judged({owner: _of(method, result, "all", shard) for owner, shard in test.items()}, 0, result.seconds)
-    result = run(method, train, **how)
+    result = run(method, train, split="rows", **how)
     scores = {owner: _score(method, result, owner, test) for owner in train.names}
     return Judged(scores, result.bytes_up, result.seconds)
 

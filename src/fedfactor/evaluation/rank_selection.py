@@ -197,7 +197,7 @@ def select_rank(
     for repeat in range(repeats):
         speckled = hold_out_all(federation, share, seed + repeat)
         for place, rank in enumerate(candidates):
-            result = run(_with_rank(algorithm, rank), speckled, seed=seed + repeat, **how)
+            result = run(_with_rank(algorithm, rank), speckled, split="rows", seed=seed + repeat, **how)
             errors[repeat, place] = result.relative_error
             fitted[repeat, place] = _fitted(result)
             if progress is not None:

@@ -240,7 +240,8 @@ def choose_recommender(
         for label, candidate in named.items():
             federation = Federation({name: kept for name, (kept, _) in parts.items()}, missing_values="unstored")
             exchanges = rounds.get(label) if isinstance(rounds, Mapping) else rounds
-            result = run(algorithm_of(candidate), federation, seed=seed, **run_parameters(candidate, rounds=exchanges))
+            how = run_parameters(candidate, rounds=exchanges)
+            result = run(algorithm_of(candidate), federation, split="rows", seed=seed, **how)
             error = (
                 _lists_error(result.factors, parts)
                 if kinds == {True}

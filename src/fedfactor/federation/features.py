@@ -15,7 +15,7 @@ from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
-from fedfactor.core.pytree import is_list
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
 from fedfactor.io.row_matching import blinded, hashes_of_ids, points_of_ids, texts_of_ids
@@ -82,7 +82,7 @@ def row_names_of(table: Any, path: str | os.PathLike[str], reading: Reading) -> 
             "Parties hold columns of the same rows. Give --row-names: the file that fedfactor features wrote."
         )
     known = read_json(reading.row_names, "Make it with: fedfactor features --split columns")
-    if not isinstance(known, dict) or not all(isinstance(name, str) for name in known.values()):
+    if not is_mapping(known) or not all(isinstance(name, str) for name in known.values()):
         raise DataError(
             f"{reading.row_names} does not map ids to names. Make it with: fedfactor features --split columns"
         )
