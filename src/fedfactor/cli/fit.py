@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from fedfactor.cli.console import Debug, console, notes, polite
 from fedfactor.cli.initialization import Parent, best_run, starts_asked
-from fedfactor.cli.parameter_parsing import build, open_parts
+from fedfactor.cli.parameter_parsing import build, open_columns, open_parts
 from fedfactor.cli.privacy import (
     Allow,
     Budget,
@@ -55,6 +55,7 @@ from fedfactor.cli.shared_options import (
     Seed,
     Set,
     Share,
+    Split,
     Starts,
     Stored,
     Tol,
@@ -76,6 +77,9 @@ def fit(
     out: Out,
     rank: Rank = None,
     algorithm: Algorithm = "pooled-nmf",
+    split: Annotated[
+        Split, typer.Option(help="What FILES hold: rows, or columns of the same rows, which are matched by their ids.")
+    ] = Split.rows,
     rounds: Rounds = None,
     seed: Seed = None,
     tol: Tol = None,
@@ -176,6 +180,20 @@ def fit(
                 quiet=quiet,
             )
             return
+        if split is Split.columns:
+            if parent is not None or parts is not None or steps or engine is not Network.local or n_init:
+                raise ValueError(
+                    "--split columns goes with none of --from, --parts, --starts, --engine and preprocessing: prepare "
+                    "the columns in their files."
+                )
+            place.clear()
+            federation, run, quality = _fit_columns(
+                method, files, how, rounds=rounds, seed=seed, privacy=words, quiet=quiet
+            )
+            place.write(run, federation, {**asked, "split": "columns"}, quality=quality)
+            page = write_page(out, no_report)
+            console(quiet).print(summary_table(run, federation, out, page, quality))
+            return
         chosen = _engine(engine, backend, workers, scheduler, reduction, ranks)
         federation = open_parts(files, how, steps, parts, method.layout)
         if engine is not Network.dask:  # there the workers open and check what is theirs
@@ -208,6 +226,17 @@ def fit(
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page, quality))
     screen.print(told(run, federation))
+
+
+def _fit_columns(method: Any, files: Any, how: Reading, *, quiet: bool, **options: Any) -> tuple[Any, Any, Any]:
+    """Factor columns of several files; return rows, run and quality as of one client with all columns."""
+    from fedfactor.engines.callbacks import watcher
+    from fedfactor.engines.columns import factor_columns
+
+    tables = open_columns(files, how)
+    found = factor_columns(method, tables, callbacks=watcher(int(not quiet)), **options)
+    run, federation = found.joined(tables)
+    return federation, run, {} if options["privacy"] is not None else _quality(run, federation)
 
 
 def _refuse_uncovered(engine: Network, steps: tuple[str, ...]) -> None:
@@ -244,7 +273,7 @@ def _end_interrupted(out: Path, until: int) -> None:
 
 
 def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
-    """Measure each owner's gain over going alone on rows kept aside, where that takes next to nothing."""
+    """Measure each owner's gain over going alone on rows held out, where that takes next to nothing."""
     from fedfactor.core.errors import FedfactorError
     from fedfactor.evaluation.comparison import gain_over_alone
 
@@ -348,14 +377,15 @@ def _run(
             typer.echo(resumed(place.out, saved[1]), err=True)
     try:
         watch = watcher(int(not quiet))
-        return run(method, federation, seed=seed, checkpoint=place.checkpoint, callbacks=watch, **options), None
+        how: dict[str, Any] = {**options, "checkpoint": place.checkpoint, "callbacks": watch}
+        return run(method, federation, split="rows", seed=seed, **how), None
     except CheckpointError as error:
-        raise CheckpointError(f"{error} Or start anew in this one with --overwrite.") from None
+        raise CheckpointError(f"{error} Or start again in this one with --overwrite.") from None
     except KeyboardInterrupt:
         saved = place.saved()
     if saved and saved[1] and options.get("privacy") is None:  # of a private run the noise is that of all its rounds
         options["rounds"] = saved[1]
-        so_far = run(method, federation, seed=saved[0], checkpoint=place.checkpoint, **options)
+        so_far = run(method, federation, split="rows", seed=saved[0], checkpoint=place.checkpoint, **options)
         return replace(so_far, status="stopped"), saved[1]
     kept = (
         f"Give the same command again, without --overwrite, to go on from round {saved[1]}"

@@ -1,4 +1,4 @@
-"""Agree on columns by name: each owner shows its column names, nobody shows a row."""
+"""Agree on columns by name: parties share column names and no rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
+from fedfactor.io.row_matching import blinded, hashes_of_ids, points_of_ids, texts_of_ids
 
 How = Literal["same", "union", "intersection"]
 
@@ -34,6 +36,68 @@ def names_of(table: Any) -> tuple[str, ...]:
     return table.features or tuple(f"column {j}" for j in range(table.X.shape[1]))
 
 
+def hashed_rows(path: str | os.PathLike[str], reading: Reading, key: bytes) -> dict[str, str]:
+    """Return, for each row id of a data file, its keyed hash as hexadecimal digits, in the order of the rows."""
+    ids = _row_ids(path, load(path, reading))
+    hashes = hashes_of_ids(ids, key)
+    return {each.strip(): digest.tobytes().hex() for each, digest in zip(ids, hashes, strict=True)}
+
+
+def blinded_rows(path: str | os.PathLike[str], reading: Reading, secret: bytes) -> list[str]:
+    """Return each row id of a data file as a blinded point, in an order that hides that of the rows."""
+    return sorted(_blinded_ids(path, reading, secret))
+
+
+def _blinded_ids(path: str | os.PathLike[str], reading: Reading, secret: bytes) -> dict[str, str]:
+    """Map blinded points to the ids that they stand for."""
+    ids = texts_of_ids(_row_ids(path, load(path, reading)))
+    points = (point.hex() for point in blinded(points_of_ids(ids), secret))
+    return dict(zip(points, ids, strict=True))
+
+
+def blind_again(names: Sequence[str], secret: bytes) -> list[str]:
+    """Blind the list of another party, whose order is kept."""
+    try:
+        points = [bytes.fromhex(name) for name in names]
+    except ValueError:
+        raise DataError(
+            "The list holds names that are no blinded ids. Ask for what fedfactor features wrote."
+        ) from None
+    return [point.hex() for point in blinded(points, secret)]
+
+
+def row_names(path: str | os.PathLike[str], reading: Reading, names: Sequence[str], secret: bytes) -> dict[str, str]:
+    """Return, for each row id of a data file, its name in the file's list, once all other parties have blinded it."""
+    own = _blinded_ids(path, reading, secret)
+    if len(own) != len(names):
+        raise DataError(f"{path} has {len(own)} rows, but the list has {len(names)} names. Give the list of this file.")
+    return {own[point]: name for point, name in zip(sorted(own), names, strict=True)}
+
+
+def row_names_of(table: Any, path: str | os.PathLike[str], reading: Reading) -> tuple[str, ...]:
+    """Return what all parties call the rows of a table, by the party's own file of row names."""
+    ids = _row_ids(path, table)
+    if reading.row_names is None:
+        raise DataError(
+            "Parties hold columns of the same rows. Give --row-names: the file that fedfactor features wrote."
+        )
+    known = read_json(reading.row_names, "Make it with: fedfactor features --split columns")
+    if not is_mapping(known) or not all(isinstance(name, str) for name in known.values()):
+        raise DataError(
+            f"{reading.row_names} does not map ids to names. Make it with: fedfactor features --split columns"
+        )
+    lacking = next((each for each in texts_of_ids(ids) if each not in known), None)
+    if lacking is not None:
+        raise DataError(f"{reading.row_names} has no name for row {lacking!r} of {path}. Write it again for this file.")
+    return tuple(known[each] for each in texts_of_ids(ids))
+
+
+def _row_ids(path: str | os.PathLike[str], table: Any) -> tuple[str, ...]:
+    if table.row_ids is None:
+        raise DataError(f"{path} has no column of row ids. Name it: --id COLUMN.")
+    return tuple(map(str, table.row_ids))
+
+
 def write_names(path: str | os.PathLike[str], names: Sequence[str]) -> Path:
     """Write column names, and nothing else, to a file that may be sent to the coordinator."""
     return write_atomic(path, (json.dumps(list(names), indent=0, ensure_ascii=False) + "\n").encode(), mode=0o644)
@@ -41,8 +105,8 @@ def write_names(path: str | os.PathLike[str], names: Sequence[str]) -> Path:
 
 def read_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Read what :func:`write_names` wrote."""
-    names = read_json(path, "Make it with: fedfactor features")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+    names: list[str] = read_json(path, "Make it with: fedfactor features")
+    if not is_list(names) or not names or any(type(name) is not str for name in names):
         raise DataError(f"{path} is not a list of names. Make it with: fedfactor features")
     if len(set(names)) < len(names):
         raise DataError(f"{path} names a column twice. Give every column its own name.")
@@ -57,7 +121,7 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     owners : mapping of str to sequence of str
         Column names of each owner.
     how : {"same", "union", "intersection"}
-        All must have the same columns (in any order); or every column of anybody; or only those that all have.
+        All must have the same columns (in any order); or the union of all columns; or their intersection.
 
     Returns
     -------
@@ -72,13 +136,13 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     ('weight',)
     """
     if not owners:
-        raise DataError("Nobody's columns were given.")
+        raise DataError("No party's columns were given.")
     lists = [tuple(names) for names in owners.values()]
     if all(names == lists[0] for names in lists):
         return lists[0]
     sets = [set(names) for names in lists]
-    everything = set.union(*sets)
-    common = set.intersection(*sets)
+    everything = sets[0].union(*sets)
+    common = sets[0].intersection(*sets)
     if how == "same" and everything != common:
         odd = sorted(everything - common)
         known = (f"{name!r} only at {', '.join(who for who, names in owners.items() if name in names)}" for name in odd)
@@ -108,7 +172,7 @@ def arrange(
     order = np.array([position.get(name, -1) for name in agreed], np.int64)
     there = order >= 0
     if there.all():
-        return (X if np.array_equal(order, np.arange(X.shape[1])) else X[:, order]), None
+        return (X if np.array_equal(order, np.arange(len(names))) else X[:, order]), None
     if is_sparse(X):
         from scipy.sparse import csr_array
 

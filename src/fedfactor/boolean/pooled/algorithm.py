@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,12 +19,13 @@ from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors, Meta, Roun
 from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.input_validation import check_rank
-from fedfactor.core.parameters import declares_settings, set_by_privacy, setting
+from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.pytree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import odd_factor
 from fedfactor.linalg.products import as_like
 from fedfactor.linalg.row_clipping import ROW_CLIP, split_rows, summation_error
+from fedfactor.nmf.pooled.warm_start import Begin
 
 
 @declares_settings
@@ -34,9 +36,9 @@ class PooledBMF(Algorithm):
 
     A search that needs nothing but sums of whole numbers over all rows:
 
-    1. *Candidates.* Counts of rows that have two columns (or three) at once add up over owners. From them everybody's
-       candidates are the same: for each column, and each of the most promising pairs, all columns that at least a share
-       `thresholds` of its rows have.
+    1. *Candidates.* Counts of rows that have two columns (or three) at once add up over owners. From them every
+       client's candidates are the same: for each column, and each of the most promising pairs, all columns that at
+       least a share `thresholds` of its rows have.
     2. *Greedy choice.* For every candidate, the gains of the rows that would take it add up too, so that the owners
        choose what ASSO [1]_ would choose on pooled rows, from several thresholds and `penalties` side by side.
     3. *Descent.* Rows choose their components at home. For each cell of V the summed gain of changing it says whether
@@ -48,9 +50,9 @@ class PooledBMF(Algorithm):
     Notes
     -----
     Federated = pooled: the sums of ``"counts"`` are whole numbers, so any split of the same rows gives the same V to
-    the last bit, and a secure sum rounds nothing. The search draws no random numbers: all seeds give the same V. With
-    ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Owners may
-    stay away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
+    the last bit, and secure aggregation rounds nothing. The search draws no random numbers: all seeds give the same V.
+    With ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Owners may stay
+    away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
 
     Missing cells count for nothing with ``"counts"``, and are refused with ``"proximal"``.
 
@@ -65,9 +67,9 @@ class PooledBMF(Algorithm):
     from them how often rows repeat, and learns as much of the rows as from the counts of 64 more columns.
 
     What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells, to
-    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter. A
-    secure sum with its minimums hides single owners, not single rows; noise for rows is refused here, since one row
-    with r ones changes r² of the counts, and each of many exchanges would need such noise.
+    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter.
+    Secure aggregation with its minimums hides single owners, not single rows; noise for rows is refused here, since one
+    row with r ones changes r² of the counts, and each of many exchanges would need such noise.
 
     References
     ----------
@@ -188,6 +190,8 @@ class PooledBMF(Algorithm):
     )
     row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
 
+    begin: Begin | None = set_by_run("V of an earlier run to start at.", default=None)
+
     domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 100
     handles_tensors: ClassVar[bool] = True
@@ -196,6 +200,8 @@ class PooledBMF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
+        if self.begin is not None:
+            self.begin.check(self, meta)
         if not len(self.thresholds) or not all(0 < share <= 1 for share in self.thresholds):
             raise ValueError(f"thresholds={self.thresholds} must be at least one share of rows, in (0, 1].")
         if not len(self.penalties) or not all(cost == int(cost) and cost >= 1 for cost in self.penalties):
@@ -204,8 +210,12 @@ class PooledBMF(Algorithm):
             raise IncompatibleError(
                 "The search of PooledBMF sends exact counts in each of many exchanges, and one row with r ones changes "
                 "r² of them: noise that hides a row would drown them. Use solver='proximal' with dp(...), or search "
-                "under a secure sum."
+                "under secure aggregation."
             )
+
+    def starting_at(self, V: Array) -> PooledBMF:
+        """Start at the V of an earlier run: the search by counts goes on with its descent, without a choice."""
+        return replace(self, begin=Begin(V))
 
     @property
     def handles_missing(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]
@@ -265,13 +275,13 @@ class PooledBMF(Algorithm):
         return "row", ROW_CLIP + summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
 
     def converged(self, state: Any) -> bool:
-        """Tell whether the search is over; or whether V is Boolean and stands still."""
+        """Return whether the search is over; or whether V is Boolean and stands still."""
         if self._counts:
             return int(state.stage) == search.DONE
         return float(state.moved) < self.tol and float(state.gap) < BINARY_GAP
 
     def report(self, state: Any) -> dict[str, float]:
-        """Tell the loss of the best V so far, and of simple fits; or how far V is from Boolean, and its error."""
+        """Return the loss of the best V so far, and of simple fits; or how far V is from Boolean, and its error."""
         if self._counts:
             return search.figures(search.sizes_of(self, len(state.ones)), state)
         found = {"integrality_gap": float(state.gap)}

@@ -1,8 +1,5 @@
 """Components of one owner beside the shared ones."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any
@@ -10,6 +7,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.linalg.factors import fit_rows, row_norms, stacked
 from fedfactor.linalg.missing_values import Penalty
 from fedfactor.linalg.products import as_like, sums
@@ -17,13 +15,12 @@ from fedfactor.nmf.pooled.losses.loss import Loss
 
 __all__ = ["fit_with_private", "unexplained"]
 
-Array = Any
 
-
-def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator) -> Array:
+def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator, mask: Any = None) -> Array:
     """Begin an owner's own components with what V leaves unexplained in a few of its rows, of norm 1.
 
-    Begun at random they would compete with V for what all owners share.
+    Begun at random they would compete with V for what all owners share. With missing values, a column's residual is
+    the mean over the observed cells of these rows.
 
     Examples
     --------
@@ -33,12 +30,17 @@ def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator)
     [[0.0, 0.0, 1.0]]
     """
     n = X.shape[0]
-    U = fit_rows(as_like(np.zeros((n, V.shape[0])), X), X, V, sweeps=20)
+    U = fit_rows(as_like(np.zeros((n, V.shape[0])), X), X, V, mask, sweeps=20)
     picked = np.zeros((n, n_components))
     for t in range(n_components):
         picked[rng.choice(n, size=max(1, n // 10), replace=False), t] = 1.0
     picked = as_like(picked, X)
-    left = array_namespace(V).clip(sums(picked, X) - (picked.T @ U) @ V, 0, None)
+    if mask is None:
+        left = sums(picked, X) - (picked.T @ U) @ V
+    else:
+        observed = as_like(mask, X)
+        left = picked.T @ (observed * (X - U @ V)) / (1e-12 + picked.T @ observed)
+    left = array_namespace(V).clip(left, 0, None)
     return left / row_norms(left)
 
 
@@ -92,4 +94,4 @@ def fit_with_private(
         lengths = loss.lengths(Q)
         Q = Q / lengths
         U = array_namespace(U).concat([U[:, :k], U[:, k:] * lengths.T], axis=1)
-    return (np.ascontiguousarray(U), np.ascontiguousarray(Q)) if isinstance(U, np.ndarray) else (U, as_like(Q, U))
+    return (np.ascontiguousarray(U), np.ascontiguousarray(Q)) if is_numpy(U) else (U, as_like(Q, U))
