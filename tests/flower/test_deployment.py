@@ -158,7 +158,7 @@ def test_killed_supernodes_and_superlinks_leave_no_trace_in_v(deployment):
 
 def test_a_late_party_is_left_out_of_rounds_and_comes_back(deployment):
     rounds = 5
-    policy = {"minimum": 2, "deadline": 90, "absent": 5, "gather": 1200, "resend": 600}
+    policy = {"minimum": 2, "deadline": 600, "absent": 5, "gather": 1200, "resend": 600}
     deployment.change(real.terms("PooledNMF", rounds, policy, tol=0.0))
     deployment.run("again=true")
     wait_for_round(deployment, 1)
