@@ -91,7 +91,7 @@ def _ready(place: Place, overwrite: bool) -> tuple[int, int] | None:
 
 
 def _on_root(world: Collectives, work: Callable[[], Any]) -> Any:
-    """Do something on rank 0 alone; a mistake there is told once and ends every rank."""
+    """Do something on rank 0 alone; an error there is reported once and ends every rank."""
     found: Any = None
     mistake = ""
     if world.rank == 0:

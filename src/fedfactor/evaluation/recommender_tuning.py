@@ -147,7 +147,7 @@ def tune_owners(
     ----------
     owners : mapping of name to CSR matrix
     mu : float
-        The mean rating that all owners were told.
+        The mean rating that all clients received.
     rank_of : callable
         The highest rank for a number of users; by default that of the paper.
     seconds : float, optional
@@ -322,7 +322,7 @@ def tune_recommender(
 
 
 def makes_lists(algorithm: Algorithm) -> bool:
-    """Tell methods that make lists from signs of interest from those that predict ratings."""
+    """Distinguish methods that make lists from signs of interest from those that predict ratings."""
     return (
         getattr(algorithm, "feedback", "explicit") == "implicit"
         or isinstance(algorithm, algorithms.Popularity)

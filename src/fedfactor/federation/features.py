@@ -1,4 +1,4 @@
-"""Agree on columns by name: each owner shows its column names, nobody shows a row."""
+"""Agree on columns by name: parties share column names and no rows."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     owners : mapping of str to sequence of str
         Column names of each owner.
     how : {"same", "union", "intersection"}
-        All must have the same columns (in any order); or every column of anybody; or only those that all have.
+        All must have the same columns (in any order); or the union of all columns; or their intersection.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     ('weight',)
     """
     if not owners:
-        raise DataError("Nobody's columns were given.")
+        raise DataError("No party's columns were given.")
     lists = [tuple(names) for names in owners.values()]
     if all(names == lists[0] for names in lists):
         return lists[0]
