@@ -13,7 +13,7 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
+from fedfactor.core.parameters import with_tuples
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.federation import keys, setup, terms_writer
 from fedfactor.federation.features import column_names
 from fedfactor.federation.fingerprint_words import key_words, spoken
@@ -78,7 +80,7 @@ def invite(file: Path, names: Sequence[str], folder: Path) -> dict[str, tuple[Pa
 def read_invitation(path: Path) -> dict[str, Any]:
     """Read an invitation and check what it holds."""
     raw: Any = read_json(path, "Ask the coordinator for the invitation again.")
-    if not isinstance(raw, dict) or raw.get("kind") != KIND:
+    if not is_mapping(raw) or raw.get("kind") != KIND:
         raise DataError(f"{path} is no invitation. Give the file that fedfactor federation invite wrote.")
     try:
         Terms.of(raw["terms"])
@@ -90,7 +92,7 @@ def read_invitation(path: Path) -> dict[str, Any]:
         if isinstance(error, DataError | TermsError):
             raise
         raise DataError(f"{path} is damaged ({error}). Ask the coordinator for it again.") from None
-    return raw
+    return dict(raw)
 
 
 def invitation_words(invitation: dict[str, Any]) -> str:
@@ -126,7 +128,7 @@ def accept(path: Path, data: Path, key: Path | None, folder: Path | None, readin
     return made, key_words(name, read_public(f"{key}.pub"))
 
 
-def _proof(secret: str, reply: dict[str, Any]) -> str:
+def _proof(secret: str, reply: Mapping[str, Any]) -> str:
     signed = {name: reply.get(name) for name in ("kind", "party", "public", "columns")}
     text = json.dumps(signed, sort_keys=True, ensure_ascii=False).encode()
     return hmac.new(bytes.fromhex(secret), text, hashlib.sha256).hexdigest()
@@ -141,7 +143,7 @@ def admit_reply(file: Path, path: Path, vouched: Sequence[Path] = ()) -> str:
         The reply does not answer an invitation of this federation, or not the last one of that party.
     """
     reply: Any = read_json(path, "Ask the party for its reply again.")
-    if not isinstance(reply, dict) or reply.get("kind") != REPLY:
+    if not is_mapping(reply) or reply.get("kind") != REPLY:
         raise DataError(f"{path} is no reply. Give the file that fedfactor accept wrote.")
     name = str(reply.get("party", ""))
     place = file.resolve().parent / "server" / INVITED
@@ -157,7 +159,7 @@ def admit_reply(file: Path, path: Path, vouched: Sequence[Path] = ()) -> str:
             "one. Ask the party for its reply again, or invite it again."
         )
     columns = reply["columns"]
-    if not isinstance(columns, list) or not columns or len({*map(str, columns)}) < len(columns):
+    if not is_list(columns) or not columns or len({*map(str, columns)}) < len(columns):
         raise DataError(f"{path} names no columns, or one of them twice. Ask the party for its reply again.")
     public = write_atomic(place.with_name(f"{name}.key.pub"), str(reply["public"]).encode(), mode=0o644)
     try:
@@ -213,10 +215,7 @@ class Enrolled:
 
     def reading(self) -> Reading:
         """Return how the rows are read."""
-        kept: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in self._about["reading"].items()
-        }
-        return Reading(**kept)
+        return Reading(**with_tuples(self._about["reading"]))
 
     def use_key(self, key: Path) -> None:
         """Take another key from now on."""
@@ -230,8 +229,11 @@ class Enrolled:
         That is: keys of parties that were invited, and the agreed columns. Where uploads are protected, keys decide
         who can read them, so that words have to be compared.
         """
-        announced = {"parties": {}, "features": {**terms.content["features"], "names": [], "sha256": ""}}
-        drafted = {**self.draft.content, "parties": {}}
+        announced: dict[str, Any] = {
+            "parties": {},
+            "features": {**terms.content["features"], "names": [], "sha256": ""},
+        }
+        drafted: dict[str, Any] = {**self.draft.content, "parties": {}}
         drafted["features"] = {**drafted["features"], "names": [], "sha256": ""}
         same = {**terms.content, **announced} == drafted
         return same and set(terms.names) <= set(self.invited) and not terms.guarded
