@@ -70,7 +70,7 @@ def invite(file: Path, names: Sequence[str], folder: Path) -> dict[str, tuple[Pa
     made: dict[str, tuple[Path, str]] = {}
     for name in names:
         about = {"kind": KIND, "party": name, **known[name], "invited": sorted({*known, *terms.names})}
-        content = {**terms.content, "parties": {}}
+        content: dict[str, Any] = {**terms.content, "parties": {}}
         path = write_atomic(folder / f"{name}.invite", json.dumps({**about, "terms": content}, indent=1).encode())
         made[name] = (path, invitation_words(read_invitation(path)))
         setup.write_down(file, "invited", party=name, until=last)
