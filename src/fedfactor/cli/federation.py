@@ -147,25 +147,50 @@ def add(
 def remove(
     file: Toml,
     name: Annotated[str, typer.Argument(help="The party that leaves for good.")],
+    refit: Annotated[
+        bool, typer.Option("--refit", help="Let the remaining parties run again, from the components of the last run.")
+    ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Write for the party what was done, and what cannot be unsent.", show_default=False),
+    ] = None,
     folder: Server = None,
     debug: Debug = False,
 ) -> None:
     """Let the others go on without a party: at once where the terms allow it, else by a new agreement.
 
-    Example: fedfactor federation remove federation.toml west
+    With --refit always by a new agreement, whose run starts at the last components and ends at those of the remaining
+    rows. Under secure aggregation without noise the sums before and after differ by what the party sent: refused,
+    unless all parties agreed to that ([privacy] allow = ["removal"]).
+
+    Example: fedfactor federation remove federation.toml west --refit --certificate west.removed.json
     """
     from fedfactor.federation.coordinator import Coordinator
+    from fedfactor.federation.removal import refuse_refit, write_certificate
     from fedfactor.federation.setup import dismiss
 
     with polite(debug):
         place = Coordinator(file, folder)
-        if name not in place.terms.names:
-            raise DataError(f"{name!r} is not one of the parties ({', '.join(place.terms.names)}).")
-        if place.remove(name):
+        before = place.terms
+        if name not in before.names:
+            raise DataError(f"{name!r} is not one of the parties ({', '.join(before.names)}).")
+        if refit:
+            refuse_refit(before, place.folder)
+        if not refit and place.remove(name):
+            terms = before
             typer.echo(f"{name} is shut out; the others go on under the same terms, and nobody waits for it.")
+        else:
+            terms = dismiss(file, name)
+            place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
+            if refit:
+                from fedfactor.federation.model_versions import start_next_at
+
+                terms = start_next_at(file, place.folder)
+        if certificate is not None:
+            write_certificate(certificate, name, before, terms, place.folder, refit=refit)
+            typer.echo(f"{certificate}: for {name}; it says what was done, and what cannot be unsent.")
+        if terms is before:
             return
-        terms = dismiss(file, name)
-        place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
     typer.echo(
         f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
         f"  send {file} to {', '.join(terms.names)}, who compare the words, end their fedfactor join\n"

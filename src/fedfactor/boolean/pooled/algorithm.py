@@ -213,7 +213,7 @@ class PooledBMF(Algorithm):
                 "under a secure sum."
             )
 
-    def starting_at(self, V: Array) -> PooledBMF:
+    def warm_started(self, V: Array) -> PooledBMF:
         """Start at the V of an earlier run: the search by counts goes on with its descent, without a choice."""
         return replace(self, begin=Begin(V))
 
