@@ -21,7 +21,9 @@ from fedfactor.datasets.loading import load_dataset
 
 GAP, CLIENTS, RANK, SEED = 1e-3, 10, 10, 0
 TABLES = ("digits", "CBCL faces", "ORL faces", "PBMC cells", "Fashion-MNIST")
-BINARY = ("mushroom", "chess", "role_domino", "role_apj", "role_hc")
+BINARY = ("role_emea", "role_fire1", "role_americas_small", "digits", "PBMC cells")
+"""Other tables (mushroom, chess and three of roles) were looked at while the search from an earlier V was written."""
+
 MOST_ROWS = 2000
 
 
@@ -40,10 +42,11 @@ def cases() -> Any:
         X = DENSE[name]()
         yield f"PooledNMF, {name}", PooledNMF(RANK), dealt(X - X.min(), SEED)
     for name in BINARY:
-        yield f"PooledBMF, {name}", PooledBMF(RANK), dealt((_sparse(f"binary/{name}.npz").toarray() > 0) * 1.0, SEED)
+        X = DENSE[name]() if name in DENSE else _sparse(f"binary/{name}.npz").toarray()
+        yield f"PooledBMF, {name}", PooledBMF(RANK), dealt((np.median(X, axis=0) < X) * 1.0, SEED)
     R = sparse.csr_array(load_dataset("movielens_small").X.astype(np.float64))
     for seed in range(5):
-        parts = dealt(R, seed)
+        parts = dealt(R[np.random.default_rng(seed).permutation(R.shape[0])[:500]], seed)
         method = PooledCF(RANK, tol=0, validation=0.0)
         yield f"PooledCF, MovieLens dealt {seed}", method, {name: Shard(part, "stored") for name, part in parts.items()}
 
