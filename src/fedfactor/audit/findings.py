@@ -31,7 +31,7 @@ class Finding:
     attacker: str
     claim: str
     verdict: Verdict
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict[str, Any])
     note: str = ""
 
 

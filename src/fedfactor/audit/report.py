@@ -13,6 +13,7 @@ from typing import Any, cast
 from fedfactor.audit.explanations import explanations
 from fedfactor.audit.findings import WORDS, Finding, Verdict, verdict_of
 from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.pytree import is_list, is_mapping
 
 __all__ = ["AuditReport", "short"]
 
@@ -36,7 +37,7 @@ class AuditReport:
 
     about: dict[str, Any]
     findings: list[Finding]
-    claim: dict[str, Any] = field(default_factory=dict)
+    claim: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def verdict(self) -> Verdict:
@@ -59,7 +60,7 @@ class AuditReport:
 
     def to_html(self) -> str:
         """Return one self-contained page."""
-        rows = []
+        rows: list[str] = []
         for each in self.findings:
             figures = "<br>".join(f"{html.escape(k)}: {html.escape(short(v))}" for k, v in each.figures.items())
             note = f"<br><em>{html.escape(each.note)}</em>" if each.note else ""
@@ -92,8 +93,8 @@ def short(value: Any) -> str:
     """Write a figure with four digits."""
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, list):
-        return "[" + ", ".join(short(v) for v in value) + "]"
+    if is_list(value):
+        return "[" + ", ".join(map(short, value)) + "]"
     return str(value)
 
 
@@ -101,8 +102,8 @@ def _plain(value: Any) -> Any:
     """Turn numbers that JSON does not know into words."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if isinstance(value, dict):
+    if is_mapping(value):
         return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
+    if is_list(value):
         return [_plain(part) for part in value]
     return cast("Any", value).item() if hasattr(value, "item") else value

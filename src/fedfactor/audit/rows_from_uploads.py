@@ -22,7 +22,7 @@ from fedfactor.audit.reconstruction import (
 from fedfactor.core.algorithm import Algorithm, Uplink, download_for
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import FedfactorError, IncompatibleError, ProtocolError
-from fedfactor.core.pytree import leaves, to_numpy
+from fedfactor.core.pytree import Tree, leaves, to_numpy
 from fedfactor.engines import client_step as client
 from fedfactor.engines.run import run
 from fedfactor.privacy.minimums import Minimums, RefusedError
@@ -55,12 +55,14 @@ def wide_matrices(tree: Any, m: int) -> list[np.ndarray]:
     return [leaf if leaf.shape[1] == m else leaf.T for leaf in found]
 
 
-def _sent_by(algorithm: Algorithm, federation: Federation, name: str, heard: Listener, seed: int) -> list[tuple]:
+def _sent_by(
+    algorithm: Algorithm, federation: Federation, name: str, heard: Listener, seed: int
+) -> list[tuple[Tree, Tree, Tree]]:
     """Replay one owner along what a run sent to it: (upload, download, state then) of each round."""
     meta = federation.prepare(algorithm.domain)
     shard = federation.shard(name)
     state = client.begin(algorithm, shard, meta, seed, name)
-    found = []
+    found: list[tuple[Tree, Tree, Tree]] = []
     for at, _, down in heard.rounds:
         got = download_for(down, name)
         state, up = client.step(algorithm, shard, state, got, replace(at, client=name, participants=meta.clients))
@@ -86,7 +88,7 @@ def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *
         kinds: dict[type, tuple[Any, Any]] = {}
         for up, got, _ in _sent_by(algorithm, federation, name, heard, seed):
             if up is not None and (all_kinds or up.uplink == Uplink.GATHER):
-                kinds.setdefault(type(up), (up, got))
+                kinds.setdefault(up.__class__, (up, got))
         last = search.owner(X, others, kinds)
         if last and name in small[:5]:
             inferred.append(factor_inference(X, last[-1], 0.25, rng, ridge=1e-6))
@@ -154,7 +156,9 @@ def _inference(inferred: list[float], k: int) -> Finding:
     return Finding(attack, SERVER, ROWS, "REFUTED" if error < 0.1 else "consistent", figures)
 
 
-def _searched(X: np.ndarray, others: np.ndarray, blocks: list, received: list) -> dict[str, int]:
+def _searched(
+    X: np.ndarray, others: np.ndarray, blocks: list[np.ndarray], received: list[np.ndarray]
+) -> dict[str, int]:
     """Look for rows in the span of an upload, and in that of the upload and what came before it."""
     binary = bool(np.isin(X, (0, 1)).all())
     found: dict[str, int] = {"rows": len(np.unique(X, axis=0)), "recovered": 0, "false": 0}
@@ -214,7 +218,7 @@ def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any
     heard = Listener()
     if getattr(algorithm, "start", "random") not in ("random", "common", "own"):
         # A start of its own keeps no U to compare with; the rounds after it send sums of the kind looked at here.
-        algorithm = replace(algorithm, start="random")  # type: ignore[type-var]
+        algorithm = replace(algorithm, start="random")
     attack = "columns that one row fills"
     claim = "no row's u is shown by a sum"
     X = scipy.sparse.vstack([scipy.sparse.csr_array(federation.shard(name).X) for name in federation.names])
@@ -224,7 +228,7 @@ def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any
         result = run(algorithm, federation, rounds=1, seed=seed, privacy=(heard, *parts))
     except FedfactorError as error:
         return Finding(attack, SERVER, claim, "not examined", {}, f"A run of one round is refused: {error}")
-    first = heard.rounds[0][1] if heard.rounds else {}
+    first: Tree = heard.rounds[0][1] if heard.rounds else {}
     blocks = [] if isinstance(first, Mapping) else wide_matrices(first, federation.n_features)
     sent = [_sent_by(algorithm, federation, name, heard, seed)[0] for name in federation.names] if blocks else []
     U = [_u_of(state, algorithm) for _, _, state in sent]
@@ -250,7 +254,7 @@ def differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[A
     rest = [part for part in parts if not isinstance(part, Minimums)]
     attack = "difference of two sums"
     claim = "the sums of two rounds do not give one client's upload"
-    algorithm = replace(algorithm, tol=0.0) if hasattr(algorithm, "tol") else algorithm  # type: ignore[type-var]
+    algorithm = replace(algorithm, tol=0.0) if hasattr(algorithm, "tol") else algorithm
     late = LATE
     while True:
         try:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["card_of", "choose", "column_votes", "cover_gains", "packed", "serves", "swap_gains"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["card_of", "choose", "column_votes", "cover_gains", "packed", "serves", "swap_gains"]
 _MOST = 63  # components: which of them a row has are the bits of one number, less its sign
 _WIDEST = 512  # words of a row that a program holds
 _CELLS = 1 << 24  # cells of a block that are spread out while they are packed
@@ -70,7 +70,7 @@ def packed(X: Array) -> np.ndarray:
 def _there(words: np.ndarray, card: Any) -> Any:
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(words).view(np.int64)).to(card)
+    return torch.as_tensor(np.ascontiguousarray(words).view(np.int64), device=card)
 
 
 def _numbers(U: np.ndarray, card: Any) -> Any:
@@ -78,7 +78,7 @@ def _numbers(U: np.ndarray, card: Any) -> Any:
     import torch
 
     bit = torch.arange(U.shape[1], device=card)
-    return (torch.from_numpy(np.ascontiguousarray(U, np.uint8)).to(card).to(torch.int64) << bit).sum(1)
+    return (torch.as_tensor(np.ascontiguousarray(U, np.uint8), device=card).to(torch.int64) << bit).sum(1)
 
 
 def _shape(words: int) -> tuple[int, int, int]:
@@ -125,8 +125,8 @@ def choose(
         num_warps=warps,
     )
     U = ((out[:, None] >> torch.arange(k, device=card)) & 1).to(torch.uint8)
-    alone, best = cost.sum(0, dtype=torch.int64).tolist()
-    return U.cpu().numpy(), (alone, best)
+    alone, best = cost.sum(0, dtype=torch.int64).cpu().numpy()
+    return U.cpu().numpy(), (int(alone), int(best))
 
 
 def cover_gains(

@@ -1,8 +1,5 @@
 """FELB and FALB: clients take proximal steps towards Boolean factors, the server averages V and applies the prox."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import logging
@@ -408,7 +405,8 @@ class FALB(ProximalAveraging):
     @classmethod
     def paper(cls, n_components: int, **changes: Any) -> Self:
         """Return FALB as printed: FELB's Algorithm 1 with eq. 10 on the unit interval."""
-        return cls(n_components, **{**PAPER, "eps": 0.0, **changes})
+        literal: dict[str, Any] = {**PAPER, "eps": 0.0, **changes}
+        return cls(n_components, **literal)
 
     def pull(self, t: int) -> Pull:
         """Return the pull towards {0, 1} in step t."""

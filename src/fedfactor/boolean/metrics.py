@@ -10,10 +10,9 @@ import numpy as np
 
 from fedfactor.boolean.counting import column_counts
 from fedfactor.boolean.product import Cells, count
+from fedfactor.core.pytree import Array
 
 __all__ = ["BooleanMetrics", "boolean_metrics", "simplest"]
-
-Array = Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,8 @@ class BooleanVotes(Algorithm):
     @classmethod
     def paper(cls, n_components: int, solver: Solver = "asso", **changes: Any) -> BooleanVotes:
         """Return the published rule: positions are voted on as they are, and U is kept."""
-        return cls(n_components, solver, **{"align": "none", "refit": "none", **changes})
+        literal: dict[str, Any] = {"align": "none", "refit": "none", **changes}
+        return cls(n_components, solver, **literal)
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""

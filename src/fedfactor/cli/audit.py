@@ -78,8 +78,8 @@ def audit(
         from fedfactor.audit import audit as attack
         from fedfactor.io.read import open_files
 
-        noise = {"epsilon": epsilon, "delta": delta, "unit": unit, "clip": clip, "row_bound": row_bound, "rows": rows}
-        noise["colluding"] = colluding
+        noise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "unit": unit, "clip": clip}
+        noise |= {"row_bound": row_bound, "rows": rows, "colluding": colluding}
         if terms is not None:
             given = {**noise, "rank": rank, "rounds": rounds, "set": settings, "allow": allow, "step": steps or None}
             given |= {"privacy": None if privacy == "none" else privacy}

@@ -75,12 +75,12 @@ def fit_on_ranks(
 
 def _blocks(world: Collectives, method: Any, files: Sequence[Path]) -> str | None:
     """Say into how many blocks one file is cut for the ranks that work on it; None: it is not one, or they are one."""
-    workers = world.size - (getattr(type(method), "asynchronous", False) and world.size > 1)
+    workers = world.size - (getattr(method, "asynchronous", False) and world.size > 1)
     return str(workers) if workers > 1 and len(files) == 1 and files[0].is_file() else None
 
 
 def _kept(method: Any, place: Place) -> Any:
-    return None if getattr(type(method), "asynchronous", False) else place.checkpoint
+    return None if getattr(method, "asynchronous", False) else place.checkpoint
 
 
 def _ready(place: Place, overwrite: bool) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -50,7 +50,7 @@ def console(quiet: bool = False) -> Any:
 
 
 @contextmanager
-def polite(debug: bool = False) -> Iterator[None]:
+def polite(debug: bool = False) -> Generator[None]:
     """Turn an error into one line on standard error and an exit code, and a warning into a line of its own."""
     _NOTES.clear()
     try:

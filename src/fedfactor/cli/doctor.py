@@ -98,9 +98,9 @@ def _cores() -> int:
 
 
 def _blas() -> list[tuple[str, str]]:
-    import numpy  # noqa: F401  (its BLAS is what is asked about)
     from threadpoolctl import threadpool_info
 
+    import_module("numpy")  # its BLAS is asked about
     pools: list[dict[str, Any]] = [each for each in threadpool_info() if each.get("user_api") == "blas"]
     return [
         (f"{pool.get('internal_api')} {pool.get('version') or ''}".strip(), f"{pool.get('num_threads')} threads")

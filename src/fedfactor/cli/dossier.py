@@ -17,6 +17,7 @@ from fedfactor.cli.shared_options import Toml
 from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
+from fedfactor.core.pytree import is_mapping
 
 if TYPE_CHECKING:
     from fedfactor.federation.terms import Terms
@@ -60,7 +61,7 @@ def dossier(
 def _audit(path: Path) -> Mapping[str, Any]:
     file = path / "audit.json" if path.is_dir() else path
     report = read_json(file, "Give what fedfactor audit wrote.")
-    if not isinstance(report, dict) or report.get("verdict") not in WORDS or "findings" not in report:
+    if not is_mapping(report) or report.get("verdict") not in WORDS or "findings" not in report:
         raise DataError(f"{file} is no audit. Give what fedfactor audit wrote.")
     return report
 
@@ -179,7 +180,7 @@ def _of_other_terms(terms: Terms, report: Mapping[str, Any]) -> list[str]:
     c = terms.content
     asked = str(about.get("privacy"))
     wanted = str(c["privacy"]["protect"])
-    found = []
+    found: list[str] = []
     if about.get("algorithm") != c["algorithm"]["name"]:
         found.append(f"these terms: the audit is of {about.get('algorithm')}, the terms say {c['algorithm']['name']}")
     if {"none": asked != "none", "secure-sum": "secure-sum" not in asked, "dp": "DP(" not in asked}.get(wanted):

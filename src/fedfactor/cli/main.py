@@ -11,6 +11,7 @@ from fedfactor.cli.audit import audit
 from fedfactor.cli.compare import compare
 from fedfactor.cli.demo import demo
 from fedfactor.cli.doctor import doctor
+from fedfactor.cli.epsilon import epsilon
 from fedfactor.cli.export import export
 from fedfactor.cli.federation import register
 from fedfactor.cli.fit import fit
@@ -61,6 +62,7 @@ app.command()(predict)
 app.command()(settings)
 app.command()(rank)
 app.command()(compare)
+app.command()(epsilon)
 app.command()(audit)
 app.command()(split)
 app.command()(doctor)

@@ -15,6 +15,7 @@ from fedfactor.cli.reading_options import reads
 from fedfactor.cli.shared_options import Out, Server, Toml
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.io.file_content import Reading
 
 
@@ -102,9 +103,9 @@ def _shown(key: str, value: Any) -> str:
         return size(value)
     if isinstance(value, bool):
         return "yes" if value else "NO"
-    if isinstance(value, list):
+    if is_list(value):
         return ", ".join(map(str, value))
-    if isinstance(value, dict):
+    if is_mapping(value):
         return "; ".join(f"{name}: {part}" for name, part in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 

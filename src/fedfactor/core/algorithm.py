@@ -207,6 +207,11 @@ class Score:
         return float(np.sqrt(self.sse / self.total)) if float(self.total) > 0 else 0.0
 
 
+def uplink_of(message: Tree) -> Uplink | None:
+    """Return how an upload is combined, None for a message from the server."""
+    return getattr(message, "uplink", None)
+
+
 class Algorithm(ABC):
     """A federated factorization as pure functions over explicit state.
 
@@ -221,6 +226,7 @@ class Algorithm(ABC):
 
     __slots__ = ()
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     domain: ClassVar[Domain] = Domain.NONNEGATIVE
     handles_missing: ClassVar[bool] = False
     handles_tensors: ClassVar[bool] = False

@@ -1,8 +1,5 @@
 """Who owns which rows. Shards are opened lazily and never leave their owner."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import copy
@@ -126,6 +123,18 @@ class Shard:
     def place(self) -> tuple[int, int] | None:
         """Row and column on a grid of blocks; None for a shard that is no such block."""
         return None
+
+    def take(self, rows: np.ndarray) -> Shard:
+        """Return some of the rows, with their mask and ids; none of their cells is held out.
+
+        Examples
+        --------
+        >>> Shard(np.eye(3), row_ids=("a", "b", "c")).take(np.array([2, 0])).row_ids
+        ('c', 'a')
+        """
+        mask = self.mask if self.mask is None or isinstance(self.mask, str) else self.mask[rows]
+        ids = None if self.row_ids is None else tuple(self.row_ids[int(row)] for row in rows)
+        return replace(self, X=self.X[rows], mask=mask, holdout=None, row_ids=ids)
 
     def cast(self, dtype: str) -> Shard:
         """Bring the rows to a floating type."""

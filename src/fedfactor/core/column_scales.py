@@ -1,8 +1,5 @@
 """What all owners' columns add up to, and the weights that follow from it: idf, scales, a choice of columns."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any, ClassVar

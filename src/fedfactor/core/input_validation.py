@@ -1,8 +1,5 @@
 """Look at an owner's rows once, when they are opened, so that nothing later has to."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math

@@ -4,13 +4,12 @@ Memory then holds what is worked on and what comes next, whatever the size of th
 who does not wait for the pages gets them all the same, one by one.
 """
 
-# pyright: basic
 from __future__ import annotations
 
 import itertools
 import mmap
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,7 +62,7 @@ def in_turn(count: int, arrays: Sequence[Any]) -> Sequence[int]:
 
 
 @contextmanager
-def read_ahead(count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> Iterator[Callable[[int], None]]:
+def read_ahead(count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> Generator[Callable[[int], None]]:
     """Fetch mapped parts from disk, one after the other, in a thread of its own.
 
     Parameters
@@ -84,7 +83,7 @@ def read_ahead(count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> Iter
     >>> with read_ahead(3, lambda i: [X[i]]) as arrive:
     ...     arrive(0)
     """
-    first = parts(0) if count else []
+    first: Sequence[np.ndarray] = parts(0) if count else ()
     if sum(array.nbytes for array in first) * count < WORTH or not is_mapped(*first):
         yield lambda _: None
         return

@@ -4,9 +4,6 @@ A rule is None (no cell is missing), NaN or another number (cells of that value 
 A new policy is one function in this file, marked with :func:`missing_policy`.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math

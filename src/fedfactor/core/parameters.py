@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
@@ -232,6 +233,18 @@ def check_settings(holder: Any, settings: list[Setting] | None = None) -> None:
         said = each.refusal(getattr(holder, each.name))
         if said:
             raise ValueError(said)
+
+
+def with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with tuples in place of lists, which is what a file makes of them.
+
+    Examples
+    --------
+    >>> with_tuples({"ranks": [2, 3], "tol": 0.1})
+    {'ranks': (2, 3), 'tol': 0.1}
+    """
+    lists: dict[str, list[Any]] = {name: value for name, value in settings.items() if isinstance(value, list)}
+    return {**settings, **{name: tuple(value) for name, value in lists.items()}}
 
 
 def _is_number(value: Any) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import add
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, TypeGuard, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
@@ -139,7 +139,11 @@ def _collect(node: Tree, prefix: str, found: list[tuple[str, Array]]) -> None:
             _collect(child, path, found)
 
 
-def tree_map(fn: Callable[..., Any], first: T, *rest: T) -> T:
+@overload
+def tree_map(fn: Callable[[Array], Array], first: T, /) -> T: ...
+@overload
+def tree_map(fn: Callable[[Array, Array], Array], first: T, second: T, /) -> T: ...
+def tree_map(fn: Callable[..., Array], first: T, *rest: T) -> T:
     """Apply ``fn`` leaf by leaf to trees of one shape; a leaf absent in any of them is absent in the result."""
     if first is None or any(other is None for other in rest):
         return None  # type: ignore[reportReturnType]
@@ -224,9 +228,19 @@ def _freeze_leaf(leaf: Array) -> Array:
     return frozen
 
 
-def is_numpy(leaf: Array) -> bool:
+def is_numpy(leaf: object) -> TypeGuard[np.ndarray]:
     """Tell a NumPy array from those of other libraries."""
     return isinstance(leaf, np.ndarray)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Tell a mapping, such as uploads by client or a part of a JSON file."""
+    return isinstance(value, Mapping)
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Tell a list or a tuple."""
+    return isinstance(value, (list, tuple))
 
 
 def to_numpy(leaf: Array) -> np.ndarray:

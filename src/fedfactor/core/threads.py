@@ -7,7 +7,6 @@ block by block like everything else. The number of threads is never above what t
 environment) unless more are asked for, by :func:`limit_threads` or an engine's `workers`.
 """
 
-# pyright: basic
 from __future__ import annotations
 
 import functools
@@ -15,9 +14,10 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,7 +109,7 @@ def thread_limit() -> int:
 
 
 @contextmanager
-def limit_threads(n: int | None) -> Iterator[None]:
+def limit_threads(n: int | None) -> Generator[None]:
     """Work on at most `n` threads for the duration, in the whole process; BLAS on one in each of them.
 
     Parameters
@@ -181,7 +181,7 @@ def _look() -> bool:
     global _controller, _modules
     if _modules == len(sys.modules):
         return False
-    import scipy.linalg  # noqa: F401  it brings a BLAS of its own, which inside a run would come too late for the cap
+    import_module("scipy.linalg")  # it brings a BLAS of its own, which inside a run would come too late for the cap
     from threadpoolctl import ThreadpoolController
 
     _controller = ThreadpoolController()

@@ -180,8 +180,9 @@ class _SecondMoments(Algorithm):
     def accepts(self, down: Any, meta: Meta) -> str:
         """Expect orthonormal directions."""
         odd = odd_numbers(down, {"Q": (-1.001, 1.0), "V": (-1.001, 1.0), "singular": (0.0, np.inf)})
-        sent = {AskProducts: "Q", Components: "V"}.get(type(down))
-        return odd if odd or sent is None else odd_directions(getattr(down, sent))
+        if odd or not isinstance(down, AskProducts | Components):
+            return odd
+        return odd_directions(down.Q if isinstance(down, AskProducts) else down.V)
 
     def doubt(self, up: Any) -> str:
         """Doubt negative counts and sums of squares."""

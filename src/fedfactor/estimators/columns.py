@@ -1,8 +1,5 @@
 """Base classes of estimators whose clients hold columns, and of those whose nodes hold blocks of X."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -18,7 +15,7 @@ from fedfactor.core.pytree import Array
 from fedfactor.engines.capabilities import SupportsColumns, for_columns
 from fedfactor.engines.columns import columns_as_rows, refuse_noise
 from fedfactor.estimators import inputs as _inputs
-from fedfactor.estimators.base import FederatedTransformer, _copy
+from fedfactor.estimators.base import FederatedTransformer, copied
 from fedfactor.io import groups as owned
 from fedfactor.io.partition import row_positions
 from fedfactor.io.row_matching import matched_rows
@@ -52,7 +49,7 @@ class ColumnSplitEstimator(FederatedTransformer):
         if self.split != "columns":
             return super().fit_transform(X, y, groups=groups)
         self._learn(X, groups)
-        return _copy(self._common)
+        return copied(self._common)
 
     def _begun(self, algorithm: Algorithm, further: bool) -> Algorithm:
         algorithm = super()._begun(algorithm, further)

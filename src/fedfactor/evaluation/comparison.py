@@ -281,8 +281,8 @@ def _stream(seed: int, name: str) -> np.random.Generator:
 
 
 def _rows(federation: Federation, share: float, seed: int) -> tuple[Federation, dict[str, Shard]]:
-    train = {}
-    test = {}
+    train: dict[str, Shard] = {}
+    test: dict[str, Shard] = {}
     for name in federation.names:
         shard = federation.shard(name)
         n = shard.n_rows
@@ -292,14 +292,9 @@ def _rows(federation: Federation, share: float, seed: int) -> tuple[Federation, 
                 f"Owner {name!r} has {n} rows: too few to keep some aside. Leave it out, or lower the share."
             )
         order = _stream(seed, name).permutation(n)
-        test[name] = _part(shard, np.sort(order[:aside]))
-        train[name] = _part(shard, np.sort(order[aside:]))
+        test[name] = shard.take(np.sort(order[:aside]))
+        train[name] = shard.take(np.sort(order[aside:]))
     return Federation(train), test
-
-
-def _part(shard: Shard, rows: np.ndarray) -> Shard:
-    mask: Any = shard.mask
-    return Shard(shard.X[rows], mask if mask is None or isinstance(mask, str) else mask[rows], shard.features)
 
 
 def _cells(federation: Federation, share: float, seed: int) -> tuple[Federation, None]:

@@ -305,9 +305,9 @@ def tune_recommender(
     def objective(trial: Any) -> float:
         found = {name: trial.suggest_categorical(name, list(values)) for name, values in choices.items()}
         rounds = found.pop("rounds", None)
-        options = {"folds": folds, "scale": scale, "seed": seed, "rounds": rounds}
+        tried = [replace(method, **found)]
         try:
-            error = choose_recommender([replace(method, **found)], owners, **options)[1][0]
+            error = choose_recommender(tried, owners, folds=folds, scale=scale, seed=seed, rounds=rounds)[1][0]
         except FedfactorError:  # a run that diverged: the worst there is, not the end of the search
             return math.inf
         return error if math.isfinite(error) else math.inf
@@ -331,7 +331,7 @@ def makes_lists(algorithm: Algorithm) -> bool:
 
 def _lists_error(factors: Mapping[str, Any], parts: Mapping[str, tuple[Any, Any]]) -> float:
     """Return one minus the NDCG of lists of ten, mean over owners who have something held out."""
-    found = []
+    found: list[float] = []
     for name, kept in factors.items():
         train, held = parts[name]
         if held.nnz:
@@ -342,12 +342,13 @@ def _lists_error(factors: Mapping[str, Any], parts: Mapping[str, tuple[Any, Any]
 
 
 def _owners_error(factors: Mapping[str, Any], held: Mapping[str, Any], scale: tuple[float, float]) -> float:
-    found = []
+    found: list[float] = []
     for name, kept in factors.items():
         T = held[name].tocoo()
         if T.nnz:
-            fitted = np.clip(np.einsum("pk,pk->p", kept.U[T.row], kept.V.T[T.col]), *scale)
-            found.append(float(np.sqrt(np.mean(np.square(fitted - T.data)))))
+            products: np.ndarray = np.einsum("pk,pk->p", kept.U[T.row], kept.V.T[T.col])
+            fitted: np.ndarray = np.minimum(np.maximum(products, scale[0]), scale[1])
+            found.append(float(np.sqrt(np.mean(np.square(np.subtract(fitted, T.data))))))
     return float(np.mean(found))
 
 
@@ -355,8 +356,9 @@ def _error(kept: Any, held: Any, k: int, mu: float, penalty: RatingPenalty, iter
     U, V = starting_factors(kept.shape[0], kept.shape[1], k, np.random.default_rng(23), dtype=kept.dtype)
     model = cnmf(kept, U, V, mu, penalty=penalty, iterations=iterations)
     T = held.tocoo()
-    fitted = np.clip(predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col), *scale)
-    return float(np.sqrt(np.mean(np.square(fitted - T.data))))
+    predicted = predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col)
+    fitted: np.ndarray = np.minimum(np.maximum(predicted, scale[0]), scale[1])
+    return float(np.sqrt(np.mean(np.square(np.subtract(fitted, T.data)))))
 
 
 def _watched(names: list[str], progress: bool) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.federation.keys import _crypto
+from fedfactor.federation.keys import crypto
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
@@ -21,7 +21,7 @@ def make_authority(folder: str | os.PathLike[str], name: str) -> Path:
     """Make ``ca.key`` and ``ca.crt`` in a folder, unless they are there; return the certificate."""
     folder = private_folder(folder)
     if not (folder / "ca.crt").exists():
-        ec, _ = _crypto()
+        ec, _ = crypto()
         key = ec.generate_private_key(ec.SECP384R1())
         who = _name(f"fedfactor {name}"[:60])
         builder = _builder(who, who, key, AUTHORITY_DAYS)
@@ -38,7 +38,7 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
     from cryptography import x509
 
     folder = Path(folder)
-    ec, ser = _crypto()
+    ec, ser = crypto()
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         signer = ser.load_pem_private_key((folder / "ca.key").read_bytes(), None)
@@ -144,7 +144,7 @@ def _sign(builder: Any, signer: Any, *, authority: bool) -> Any:
 
 
 def _write(folder: Path, stem: str, key: Any, certificate: Any, ending: str = ".crt") -> None:
-    _, ser = _crypto()
+    _, ser = crypto()
     text = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
     write_atomic(folder / f"{stem}.key", text, mode=0o600)
     write_atomic(folder / f"{stem}{ending}", certificate.public_bytes(ser.Encoding.PEM), mode=0o644)

@@ -16,7 +16,8 @@ from fedfactor.privacy.secure_aggregation.primitives import Identity
 SIGN = "sign:"
 
 
-def _crypto() -> Any:
+def crypto() -> Any:
+    """Return the elliptic curves and the serialization of cryptography, or raise that the extra is missing."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -31,7 +32,7 @@ def make_key(path: str | os.PathLike[str], comment: str, passphrase: bytes = b""
     With a passphrase the private key is encrypted, as ``ssh-keygen`` does it; ``ssh-keygen -p`` changes it.
     """
     path = Path(path)
-    ec, ser = _crypto()
+    ec, ser = crypto()
     from cryptography.exceptions import UnsupportedAlgorithm
 
     public = Path(f"{path}.pub")
@@ -98,7 +99,7 @@ def public_line(path: str | os.PathLike[str]) -> str:
 
 def public_pem(line: str) -> bytes:
     """Turn an OpenSSH line into the bytes under which Flower knows the key."""
-    ec, ser = _crypto()
+    ec, ser = crypto()
     try:
         key = ser.load_ssh_public_key(line.encode())
     except Exception as error:
@@ -112,7 +113,7 @@ def public_pem(line: str) -> bytes:
 
 def line_of_private(path: str | os.PathLike[str]) -> str:
     """Read a private key and return the line of its public half."""
-    _, ser = _crypto()
+    _, ser = crypto()
     key = _private(path)
     return key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
 

@@ -370,4 +370,4 @@ def _source(data: str | Path, reading: Reading | None, keep_out: float) -> str:
 def stop_on_signals(stop: threading.Event) -> None:
     """Let an interrupt or a polite end set an event instead of tearing a step apart."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, frame: stop.set())

@@ -126,8 +126,10 @@ class PartyWatch:
     def _summed(self) -> list[str]:
         """Say what a round with a secure sum sent in all its messages: known when the next one begins."""
         text = f"{self._round}: {self._bytes} bytes sent."
-        about = {**self._about, "bytes": self._bytes}
-        said: list[str] = [self._event(text, "round", **about)] if self._round else []
+        about: dict[str, Any] = {**self._about, "bytes": self._bytes}
+        said: list[str] = []
+        if self._round:
+            said.append(self._event(text, "round", **about))
         self._round = ""
         self._bytes = 0
         return said

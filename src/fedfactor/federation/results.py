@@ -259,7 +259,7 @@ def going_on(folder: Path) -> str:
 
 def _going_on(folder: Path) -> str:
     if is_server(folder):
-        about = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
+        about: dict[str, Any] = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
         run = about.get("run")
         rounds = about.get("round")
         known = server_results(folder)
@@ -290,7 +290,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     store = ClientFolder(folder)
     store.agreement = agreement  # that of the run: the folder's own may be another, or was forgotten with its rows
     sent = [line for line in store.sent() if line["run"] == about.get("run")]
-    record = {
+    record: dict[str, Any] = {
         "algorithm": agreement.algorithm.rpartition(":")[2],
         "settings": agreement.settings,
         "seed": agreement.seed,

@@ -122,7 +122,8 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
     terms = terms_writer.save(file, content)
     write_down(file, "added", party=name, key=words_of_key(terms, name))
     server = file.resolve().parent / "server"
-    if name in (gone := read_json(server / REMOVED) if (server / REMOVED).exists() else []):
+    gone: list[str] = read_json(server / REMOVED) if (server / REMOVED).exists() else []
+    if name in gone:
         write_atomic(server / REMOVED, json.dumps([other for other in gone if other != name]).encode())
     return terms
 

@@ -18,6 +18,8 @@ import numpy as np
 from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
+from fedfactor.core.parameters import with_tuples
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.engines.capabilities import SupportsWarmStart, for_columns
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
@@ -249,7 +251,7 @@ class Terms:
     def _check_stability(self) -> None:
         """Refuse further runs that would say nothing, and those that would undo what hides single uploads."""
         seeds, leave_out = self.stability
-        if type(seeds) is not int or seeds < 0 or not isinstance(leave_out, bool):
+        if type(seeds) is not int or seeds < 0 or type(leave_out) is not bool:
             raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
         if not seeds and not leave_out:
             return
@@ -269,7 +271,7 @@ class Terms:
         """Refuse a start that no version can be, and one where it has no place."""
         if not self.start:
             return
-        if not isinstance(self.start, str) or not _START.fullmatch(self.start):
+        if type(self.start) is not str or not _START.fullmatch(self.start):
             raise TermsError(
                 f"[run] start = {self.start!r} is no fingerprint of components. Use fedfactor federation next."
             )
@@ -322,9 +324,9 @@ class Terms:
             if set(party) - {"sign", "vouched", *(("certificate",) if self.id else ())} != {"key"}:
                 raise TermsError(f"[parties.{name}] needs the entry key, and for a secure sum the entry sign.")
             check_party_name(name)
-            signed = party.get("vouched", [])
+            signed: list[Any] = party.get("vouched", [])
             form = _VOUCHED[self.content["federation"]["format"]]
-            if not isinstance(signed, list) or not all(isinstance(s, str) and form.fullmatch(s) for s in signed):
+            if not is_list(signed) or not all(isinstance(s, str) and form.fullmatch(s) for s in signed):
                 raise TermsError(f"[parties.{name}] vouched is not what fedfactor vouch writes. Add the party again.")
         for entry in ("key", "sign", "certificate"):
             owner: dict[str, str] = {}
@@ -414,7 +416,7 @@ class Terms:
             cls = algorithm_class(str(settings.pop("name")))
         except ValueError as error:
             raise TermsError(str(error)) from None
-        known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        known = {field.name: field for field in fields(cls)}
         odd = sorted(set(settings) - set(known))
         if odd:
             raise TermsError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
@@ -422,7 +424,7 @@ class Terms:
         lacking = [name for name in lacking if name not in settings]
         if lacking:
             raise TermsError(f"[algorithm] lacks {lacking[0]!r}, which {cls.__name__} needs.")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+        return cls(**with_tuples(settings))
 
     def preprocess(self) -> Preprocess:
         """Build the agreed preprocessing."""
@@ -481,8 +483,8 @@ class Terms:
 
         privacy = self.content["privacy"]
         for entry, usual in NOISE.items():
-            kinds = (int, float) if isinstance(usual, float) else (type(usual),)
-            if type(privacy[entry]) not in kinds:
+            number = isinstance(usual, float) and type(privacy[entry]) is int
+            if not number and type(privacy[entry]) is not type(usual):
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be like {usual!r}.")
         if privacy.get("links"):
             raise TermsError("[privacy] protect = 'dp' brings its own bound and noise: leave links out.")
@@ -533,7 +535,7 @@ class Terms:
     def links(self) -> tuple[dict[str, Any], ...]:
         """What becomes of an upload at its party, in order: links by name, each with its settings."""
         given: Any = self.content["privacy"].get("links", [])
-        if not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
+        if not is_list(given) or not all(map(is_mapping, given)):
             raise TermsError("[privacy] links must be a list such as [{ link = 'Clip', norm = 1.0 }].")
         if not given:
             return ()
@@ -720,7 +722,7 @@ def has_rank(algorithm: str) -> bool:
     (True, False)
     """
     try:
-        return "n_components" in {field.name for field in fields(algorithm_class(algorithm))}  # type: ignore[arg-type]
+        return "n_components" in {field.name for field in fields(algorithm_class(algorithm))}
     except ValueError:
         return True
 
@@ -753,14 +755,14 @@ def features_hash(names: Any) -> str:
 def _check_tables(raw: Mapping[str, Any]) -> None:
     """Refuse a single value where a section is expected."""
     parties: Any = raw.get("parties", {})
-    inner = {f"parties.{name}": party for name, party in parties.items()} if isinstance(parties, Mapping) else {}
+    inner = {f"parties.{name}": party for name, party in parties.items()} if is_mapping(parties) else {}
     for name, table in {**raw, **inner}.items():
         if not isinstance(table, Mapping):
             raise TermsError(f"{name} = {_short(table)} must be a section, [{name}], with entries of its own.")
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(node, Mapping):
+    if is_mapping(node):
         return {key: value for name, part in node.items() for key, value in _flat(part, f"{path}.{name}").items()}
     return {path.lstrip("."): node}
 

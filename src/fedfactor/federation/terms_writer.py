@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.federation.terms import DEFAULTS, Terms
 
 NOTES = {
@@ -85,12 +86,12 @@ def _key(name: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, str) and "\n" in value and _is_plain(value):
         return f'"""\n{value}"""'
-    if isinstance(value, list | tuple):
+    if is_list(value):
         items = [_value(item) for item in value]
         if sum(map(len, items)) < 90:
             return f"[{', '.join(items)}]"
         return "[\n" + "".join(f"  {item},\n" for item in items) + "]"
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return "{ " + ", ".join(f"{key} = {_value(part)}" for key, part in value.items()) + " }"
     if value is None:
         raise ValueError("TOML has no null: leave the entry out.")

@@ -159,11 +159,11 @@ class Content:
     features: list[str] | None = None
     row_ids: Sequence[str] | None = None
     id_name: str | None = None
-    texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)
+    texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict[str, Callable[[], Sequence[str]]])
+    order: list[str] = field(default_factory=list[str])
     place: Callable[[int], str] = "row {}".format
     decimal: str = "."
-    said: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Rows:
     components: Any = None
     columns: tuple[str, ...] | None = None
     source: Path | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 def write_rows(path: Path, rows: Rows) -> None:

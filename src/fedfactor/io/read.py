@@ -112,7 +112,7 @@ def read(
         id, tuple(columns), tuple(drop), sep, decimal, missing_values, layer, long, repeated_ids, max_bytes
     )
     if isinstance(source, (str, os.PathLike)):
-        return load(source, reading)
+        return load(os.fspath(source), reading)
     from fedfactor.io.tables_in_memory import content_of
 
     return _told(finish_table("The table", content_of(source, reading), reading))
@@ -407,7 +407,7 @@ def _load_block(
         from scipy.sparse import vstack
 
         X = vstack(found, format="csr")
-    names = {"features": table.features, "row_ids": tuple(ids) or None, "id_name": table.id_name}
+    names: dict[str, Any] = {"features": table.features, "row_ids": tuple(ids) or None, "id_name": table.id_name}
     return BlockShard(X, **names, position=place, starts=(first, left), width=shape[1])
 
 
@@ -445,7 +445,7 @@ def _widened(shards: dict[str, Shard]) -> dict[str, Shard]:
         return shards
     everything, _ = sorted_ids([name for names in features for name in names or ()])
     place = {name: j for j, name in enumerate(everything)}
-    found = {}
+    found: dict[str, Shard] = {}
     for name, shard in shards.items():
         X: Any = shard.X
         if not is_sparse(X):

@@ -156,7 +156,8 @@ def _even_pieces(indptr: np.ndarray, start: int, stop: int) -> Iterator[tuple[in
     """Cut rows into pieces of about equally many stored cells, one row at least."""
     first = start
     while first < stop:
-        last = int(np.searchsorted(indptr, indptr[first] + CHUNK, side="right")) - 1
+        least: np.ndarray = indptr[first] + CHUNK
+        last = int(np.searchsorted(indptr, least, side="right")) - 1
         last = min(max(last, first + 1), stop)
         yield first, last
         first = last

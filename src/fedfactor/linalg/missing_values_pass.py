@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedfactor.core.pytree import is_numpy
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import aligned, kernel, scratch
 from fedfactor.linalg.products import as_like, gram_rows
@@ -47,7 +48,7 @@ def takes(X: Any, mask: Any, U: Any) -> bool:
     >>> takes(np.eye(2), "stored", np.eye(2))
     False
     """
-    dense = isinstance(X, np.ndarray) and isinstance(mask, np.ndarray) and X.dtype == U.dtype
+    dense = is_numpy(X) and is_numpy(mask) and X.dtype == U.dtype
     return dense and U.shape[1] <= _MOST and kernel("masked_rows", X.dtype) is not None
 
 
@@ -197,7 +198,7 @@ def _blocks(gram: np.ndarray, padded: int, tile: int, side: int) -> tuple[np.nda
     """
     k = len(gram)
     count = padded // tile
-    tiles = []
+    tiles: list[tuple[int, int, int]] = []
     for row in range(0, count, side):
         rows = min(side, count - row)
         tiles += [(side + rows - 1, row, column) for column in range(0, row, side)] + [(rows - 1, row, row)]

@@ -4,9 +4,6 @@ The folder is readable by its owner only. A process that serves one message and 
 mapped, not read, and state and answer are one file that is replaced in one step, so that a kill leaves both or neither.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import fcntl

@@ -1,8 +1,5 @@
 """Federated averaging of NMF, with or without a term that holds clients near the average: FedProxNMF, FedAvgNMF."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, NamedTuple

@@ -1,8 +1,5 @@
 """OneShotNMF: clients factor their own rows to the end, and the server combines the results once."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal

@@ -1,8 +1,5 @@
 """A figure of components that are pictures."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.pytree import is_list
 from fedfactor.privacy.accounting import Accountant
 from fedfactor.privacy.ledger import Ledger, Unit
 
@@ -177,10 +178,14 @@ def _check(made: DP) -> None:
             raise ValueError(f"{name}={given} must be positive and finite.")
 
 
+def as_parts(privacy: Any) -> Sequence[Any]:
+    """Return the parts of what protects a run, one or several."""
+    return privacy if is_list(privacy) else (privacy,)
+
+
 def asked_of(privacy: Any) -> DP | None:
     """Find the budget in what protects a run, if there is one."""
-    parts: Any = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
-    return next((part for part in parts if isinstance(part, DP)), None)
+    return next((part for part in as_parts(privacy) if isinstance(part, DP)), None)
 
 
 def refuse_start(privacy: Any, why: str) -> None:

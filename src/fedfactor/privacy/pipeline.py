@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from fedfactor.core.algorithm import Algorithm, Meta, Round, Uplink
 from fedfactor.core.errors import NotFiniteError, ProtocolError
 from fedfactor.core.flattened_upload import Layout, Parcel, flatten, restore
-from fedfactor.core.pytree import Tree
+from fedfactor.core.pytree import Tree, is_mapping
 from fedfactor.core.transforms import Gathered, Opening, PlainSum, Sender, Transform
 from fedfactor.core.wire import Spec, check_message
 from fedfactor.privacy.dp import DP
@@ -84,7 +84,7 @@ class Channel:
     run: str
     minimums: Minimums = field(default_factory=Minimums)
     asked: DP | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
     simulation: bool = True
     folder: Path | None = None
     rejected: int = field(default=0, init=False)
@@ -265,7 +265,7 @@ class ChannelReceiver:
         if not self.gathered:  # seen one by one anyway: nothing to tell from a difference
             self._channel.judge(self._at, self.present)
         found = self._reducer.total()
-        total = found if isinstance(found, dict) else restore(self._decoded(found, self.present), self._layout)
+        total = found if is_mapping(found) else restore(self._decoded(found, self.present), self._layout)
         for link in self._channel.links:
             link.heard(total, self._at, self._down)
         return total

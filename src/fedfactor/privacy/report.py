@@ -79,7 +79,7 @@ def _guarantee(channel: Channel, rounds: int) -> dict[str, Any]:
 
 
 def _simulation(channel: Channel) -> list[str]:
-    why = []
+    why: list[str] = []
     if channel.simulation:
         why.append("all parties are one process")
     if channel.noise_seed is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import fedfactor.privacy
 from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.parameters import with_tuples
 from fedfactor.core.transforms import Transform
 from fedfactor.privacy.agreed_noise import noisy_channel, whole_cohort
 from fedfactor.privacy.ledger import Ledger
@@ -44,7 +45,7 @@ def link_of(entry: Mapping[str, Any]) -> Transform:
     lacking = [name for name in needed if name not in settings]
     if lacking:
         raise ValueError(f"{kind.__name__} needs the setting {lacking[0]!r}.")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+    return kind(**with_tuples(settings))
 
 
 def agreed_links(named: Sequence[Mapping[str, Any]], *, secure: bool, n_clients: int) -> tuple[Transform, ...]:

@@ -6,14 +6,12 @@ rated it: both sums add up over owners. A Gram matrix is symmetric, so that one 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
 
-__all__ = ["half_size", "item_sums", "pair_products", "ridge_solve", "solve_users", "whole"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["half_size", "item_sums", "pair_products", "ridge_solve", "solve_users", "whole"]
 
 CELLS = 1 << 22
 """Entries of halves of Gram matrices that exist at one time beside the items' own."""

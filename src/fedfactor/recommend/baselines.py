@@ -14,6 +14,7 @@ from fedfactor.core.parameters import declares_settings, set_by_privacy, setting
 from fedfactor.core.pytree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
+from fedfactor.linalg.products import stored_rows
 from fedfactor.recommend.item_weights import balanced_rows, units
 from fedfactor.recommend.local_cnmf import bilinear
 from fedfactor.recommend.rating_model import item_counts, observed, user_counts
@@ -253,7 +254,7 @@ class Biases(Algorithm):
     def _users(self, R: Any, level: np.ndarray) -> np.ndarray:
         """Solve users' levels for fixed items."""
         off = np.asarray(R.data, np.float64) - level[R.indices]
-        rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+        rows = stored_rows(R)
         return np.bincount(rows, weights=off, minlength=R.shape[0]) / (user_counts(R) + self.user_ridge)
 
     def doubt(self, up: Sums) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
 
-__all__ = ["cells_aside", "only_cells"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["cells_aside", "only_cells"]
 
 
 def cells_aside(R: Array, share: float, key: int) -> np.ndarray:
@@ -38,7 +36,8 @@ def cells_aside(R: Array, share: float, key: int) -> np.ndarray:
     True
     """
     if not share:
-        return np.zeros(R.nnz, bool)
+        nnz: int = R.nnz
+        return np.zeros(nnz, bool)
     of_items = _mixed(np.arange(R.shape[1], dtype=np.uint64) ^ _mixed(np.array([key], np.int64).view(np.uint64)))
     cells = of_items[R.indices]
     running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(cells, dtype=np.uint64)])  # wraps, as a hash may

@@ -16,6 +16,7 @@ from fedfactor.core.parameters import declares_settings, set_by_run, setting
 from fedfactor.core.pytree import Array, record, telemetry, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
+from fedfactor.linalg.products import stored_rows
 from fedfactor.nmf.pooled.warm_start import Begin as WarmStart
 from fedfactor.recommend.alternating_least_squares import half_size, item_sums, ridge_solve, solve_users
 from fedfactor.recommend.holdout_cells import cells_aside, only_cells
@@ -556,6 +557,6 @@ def _with_ones(F: Array) -> np.ndarray:
 
 def _fitted(R: Array, users: np.ndarray, down: Items) -> np.ndarray:
     """Return bias and product of factors for the stored cells."""
-    rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+    rows = stored_rows(R)
     V = _spread(down.V, down.columns, R.shape[1])
     return users[rows, -1] + np.einsum("pk,kp->p", users[rows, :-1], V[:, R.indices])

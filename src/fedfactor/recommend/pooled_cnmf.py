@@ -257,7 +257,8 @@ class PooledCNMF(RatingParts):
             return move_items(state.V, up.N / share, up.D / share, state.counts, beta=self.beta, by_count=self.by_count)
         bottom = up.G @ state.V + up.D + self.beta * share * state.V
         ratio = np.divide(up.N, bottom, out=np.zeros_like(bottom), where=bottom > 0)
-        return np.where(state.counts > 0, np.maximum(state.V * ratio, FLOOR), state.V).astype(state.V.dtype)
+        moved: np.ndarray = np.maximum(state.V * ratio, FLOOR)
+        return np.where(state.counts > 0, moved, np.asarray(state.V)).astype(moved.dtype)
 
     def _ask(self, state: Server, *, first: bool) -> Any:
         kind = AskErrors if first and self._explicit else AskSums

@@ -271,5 +271,5 @@ class PooledRidge(Algorithm):
 def _ones(shard: Shard) -> scipy.sparse.csr_array:
     """Return who touched what, as zeros and ones."""
     R = observed(shard.X)
-    kind = R.dtype if R.dtype in (np.float32, np.float64) else np.float64
+    kind = R.dtype if R.dtype in map(np.dtype, ("float32", "float64")) else np.float64
     return scipy.sparse.csr_array((np.ones(R.nnz, kind), R.indices, R.indptr), shape=R.shape)

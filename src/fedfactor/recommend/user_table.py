@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError, callers_level
+from fedfactor.core.pytree import is_mapping
 from fedfactor.recommend.feddmf import network as dmf
 from fedfactor.recommend.top_items import best_by_blocks, best_items
 
@@ -331,7 +333,7 @@ def note_unknown(users: int, items: int, pairs: int) -> None:
 
 def number_of_items(n: Any, m: int) -> int:
     """Refuse what is no length of a list of m items at most."""
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n <= m:
+    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) <= m:
         raise DataError(f"n={n!r} must be a whole number from 1 to {m}, the number of items.")
     return int(n)
 
@@ -345,7 +347,8 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
         if R.shape[1] != m:
             raise DataError(f"The new ratings have {R.shape[1]} columns, but there are {m} items.")
         _check_finite(R.data)
-        return R, np.arange(R.shape[0])
+        n: int = R.shape[0]
+        return R, np.arange(n)
     if hasattr(ratings, "columns"):
         from fedfactor.recommend.ratings import ratings_of
 
@@ -357,7 +360,7 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
         columns, known = columns[R.col], columns[R.col] >= 0
         cells = (R.row[known], columns[known])
         return sparse.csr_array((R.data[known].astype(kind), cells), shape=(len(users), m)), users
-    if isinstance(ratings, dict):
+    if is_mapping(ratings):
         columns = table.places([], list(ratings))[1]
         note_unknown(0, int((columns < 0).sum()), int((columns < 0).sum()))
         values = np.asarray(list(ratings.values()), dtype=kind)
@@ -374,7 +377,7 @@ def _check_finite(values: np.ndarray) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if hasattr(value, "item") else value
 
 
 def listed(ids: Any) -> list[Any]:

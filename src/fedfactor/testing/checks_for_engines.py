@@ -14,6 +14,7 @@ from fedfactor.core.algorithm import Algorithm, Domain, Round
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.grid import block_federation
+from fedfactor.core.pytree import is_numpy
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.engines.engine import Callback, Engine
 from fedfactor.engines.local.engine import LocalEngine
@@ -164,7 +165,7 @@ class Recorder(Callback):
 
     started: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     records: list[RoundRecord] = field(default_factory=list[RoundRecord])
-    ended: list[Run | None] = field(default_factory=list)
+    ended: list[Run | None] = field(default_factory=list[Run | None])
 
     def on_start(self, algorithm: Algorithm, meta: Any, rounds: int, first: int) -> None:
         """Note the start."""
@@ -243,8 +244,8 @@ def _compare(
     what: str,
     **options: Any,
 ) -> Run:
-    holes = any(isinstance(X, np.ndarray) and np.isnan(X).any() for X in owners.values())
-    settings = {"rounds": 5, "seed": 6, **options}
+    holes = any(is_numpy(X) and np.isnan(X).any() for X in owners.values())
+    settings: dict[str, Any] = {"rounds": 5, "seed": 6, **options}
     found, reference = (
         engine.run(algorithm, Federation(owners, missing_values=np.nan if holes else None), **settings)
         for engine in (make_engine(), LocalEngine())

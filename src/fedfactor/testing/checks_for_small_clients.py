@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Round, Uplink, download_for
+from fedfactor.core.algorithm import Algorithm, Round, Uplink, download_for, uplink_of
 from fedfactor.core.pytree import freeze, leaves, tree_sum
 from fedfactor.core.wire import check_message
 from fedfactor.engines.local.engine import LocalEngine
@@ -41,7 +41,7 @@ def check_empty_shard(algorithm: Algorithm, data: Data = None) -> None:
     down = next(iter(trace.downs[0].values()))
     state, up = algorithm.client_step(shard, state, down, at)
     check_message(freeze(up), algorithm.messages(trace.meta))
-    if type(up).uplink == Uplink.SUM:
+    if uplink_of(up) == Uplink.SUM:
         total = combine(algorithm, trace.ups[0], down, trace.meta)
         _, sent = algorithm.server_step(trace.server[0], tree_sum([total, up]), at)
         received = download_for(freeze_down(sent), trace.meta.clients[0])

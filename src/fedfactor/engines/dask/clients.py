@@ -1,8 +1,5 @@
 """The clients of a Dask cluster: workers hold owners; a round is a map over workers and a sum along a tree."""
 
-# Dask has no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import uuid

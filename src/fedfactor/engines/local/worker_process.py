@@ -1,8 +1,5 @@
 """A worker process of the local engine: holds some clients and works on them until its input closes."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import importlib

@@ -142,7 +142,8 @@ def refuse_duplicates(where: object, names: Sequence[str]) -> None:
 
 def _index(where: object, schema: Any) -> str | None:
     """Name the column that was a frame's index, when pandas wrote one."""
-    noted = (schema.metadata or {}).get(b"pandas")
+    metadata: dict[bytes, bytes] = schema.metadata or {}
+    noted = metadata.get(b"pandas")
     if noted is None:
         return "__index_level_0__" if "__index_level_0__" in schema.names else None
     columns = json.loads(noted).get("index_columns", [])

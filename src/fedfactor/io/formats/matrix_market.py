@@ -95,9 +95,9 @@ def _sparse(
 ) -> sparse.csr_array:
     n, m, stored = sizes
     refuse_bomb(path, stored * 16 + n * 8, reading.max_bytes)
-    rows = []
-    columns = []
-    values = []
+    rows: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
+    values: list[np.ndarray] = []
     for block in _numbers(path, lines, 2 + valued, stored):
         i = block[:, 0] - 1
         j = block[:, 1] - 1

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.alignment.assignment import Method, align_rows, is_partial, permutation, plan, unaligned_groups
 from fedfactor.linalg.products import as_like
 
@@ -26,8 +27,6 @@ __all__ = [
     "orthogonality_gap",
     "progressive",
 ]
-
-Array = Any
 
 Barycenter = Literal["fixed_point", "progressive", "hierarchical"]
 """Ways to find the middle, for :func:`barycenter`."""

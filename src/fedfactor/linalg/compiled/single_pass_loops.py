@@ -723,12 +723,13 @@ def add_copies(A, copies, left, out, first, last):
     m = out.shape[1]
     total = np.zeros(m)
     for t in range(first, last):
-        total[:] = A[t, left : left + m]
+        for j in range(m):
+            total[j] = A[t, left + j]
         for c in range(1, copies):
-            line = A[c * rows + t, left : left + m]
             for j in range(m):
-                total[j] += line[j]
-        out[t] = total
+                total[j] += A[c * rows + t, left + j]
+        for j in range(m):
+            out[t, j] = total[j]
 
 
 def sparse_rows(

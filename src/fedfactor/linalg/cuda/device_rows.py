@@ -1,8 +1,5 @@
 """Rows for a CUDA card: moved there in blocks, in full or half the bytes, or sent block by block in every pass."""
 
-# torch is looked up by name, and late: most runs need none of it.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math

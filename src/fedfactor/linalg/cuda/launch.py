@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["account", "alike", "cross", "ready", "starts", "sums", "sums_each", "sweep"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["account", "alike", "cross", "ready", "starts", "sums", "sums_each", "sweep"]
 
 _HALVES = ("torch.bfloat16", "torch.float16")
 _REALS = ("torch.float32", *_HALVES)

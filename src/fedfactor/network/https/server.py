@@ -240,11 +240,9 @@ class HttpsServer:
             try:
                 answer = await self._body(request)
             except TooLong:
-                if have and have == queue.ticket:
-                    self._queues.deliver(queue, b"")  # the run counts it as malformed, and does not wait for another
+                self._queues.deliver(queue, have, b"")  # the party will not send another one
                 raise
-            if answer:
-                self._queues.deliver(queue, answer)
+            self._queues.deliver(queue, have, answer)
             ticket, body = await self._queues.next_request(queue, have, hold)
             if self._queues.closed:
                 raise Refused(503, wire.ENDING)

@@ -1,8 +1,5 @@
 """Asyn-SD and Asyn-SSD: parties of one matrix work at their own pace, and the server merges what arrives."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import KW_ONLY

@@ -1,8 +1,5 @@
 """DSANLS: distributed NMF in which nodes exchange sketches of the factors instead of the factors."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import warnings

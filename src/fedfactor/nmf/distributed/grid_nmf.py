@@ -1,8 +1,5 @@
 """NMF of one matrix on a two-dimensional grid of blocks: sums along the lines of the grid are all that travels."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,8 +1,5 @@
 """What the synchronous and the asynchronous methods for parties of one matrix share: start, inner steps, measures."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math

@@ -1,8 +1,5 @@
 """FNMF: clients factor their own rows, and components are aligned before they are averaged."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from functools import reduce
@@ -166,7 +163,7 @@ class FNMF(Algorithm):
         >>> FNMF.paper(3).local_solver
         'printed'
         """
-        literal = {
+        literal: dict[str, Any] = {
             "local_solver": "printed",
             "row_norm": "free",
             "pull_from": 0,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.pytree import is_mapping
 from fedfactor.nmf.pooled.losses import find_loss
 
 
@@ -33,7 +33,7 @@ def _check_weights(weights: Any, meta: Meta) -> None:
                 f"weights={weights!r} is not known. Use 'rows', 'equal', 'mean', or a mapping of owner to weight."
             )
         return
-    if not isinstance(weights, Mapping):
+    if not is_mapping(weights):
         raise ValueError(f"weights={weights!r} must be 'rows', 'equal', or a mapping of owner to weight.")
     lacking = [name for name in meta.clients if name not in weights]
     if lacking:
@@ -48,15 +48,15 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
     """Refuse what would let a row count for more than its clip, or what the clipped gradient does not cover."""
     bound = algorithm.row_clip
     count = algorithm.row_count
-    if meta.masked:
-        raise IncompatibleError(
-            "row_clip bounds the gradient of whole rows, but some cells are missing. Fill them, or leave row_clip out."
-        )
     if not 0 < bound < math.inf or count is None or not 0 < count < math.inf:
         raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
     if algorithm.noisy_step == "newton" and algorithm.row_noise is None:
         raise IncompatibleError(
             "noisy_step='newton' is damped by the noise, which must be stated (row_noise). Use noisy_step='gradient'."
+        )
+    if meta.masked and (algorithm.noisy_step == "gradient" or algorithm.row_noise is None):
+        raise IncompatibleError(
+            "With missing values, noise protects the sums of Newton steps alone. Use noisy_step='newton', or 'auto'."
         )
     plain = {"alpha_U": 0, "n_private": 0, "weights": "rows"}
     odd = [] if find_loss(algorithm.loss).squared else ["loss"]

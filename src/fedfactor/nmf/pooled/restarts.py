@@ -1,8 +1,5 @@
 """Restarts of divergences: recognise a V that multiplicative steps cannot leave, before a run counts as converged."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any
@@ -79,7 +76,7 @@ def is_stuck(V: Array, N: Array, D: Array, loss: Any) -> bool:
     if (cosines > COLLINEAR).any() or (shares < LEAST_SHARE * shares.sum()).any():
         return True
     # What the slope promises where a cell that is next to zero takes the value that the other components have there.
-    usual = np.where(seen, mean, V.mean())
+    usual = np.where(seen, mean, float(V.mean()))
     locked = (V < LOCKED * usual) & (N > LOCKED_SLOPE * D)
     promised = np.where(locked, (N - D) * usual, 0).sum()
     return loss is not None and bool(2 * promised > LOCKED_GAIN * float(loss))

@@ -90,7 +90,7 @@ def to_wide(numbers: Sequence[float]) -> np.ndarray:
 def from_wide(words: np.ndarray) -> list[float]:
     """Read what :func:`to_wide` wrote."""
     count = words.size // 2
-    found = []
+    found: list[float] = []
     for low, high in zip(words[:count].tolist(), words[count:].tolist(), strict=True):
         whole = low | high << 64
         found.append(math.ldexp(whole - (1 << 128) if whole >> 127 else whole, -WIDE_FRACTION))

@@ -156,7 +156,7 @@ class FedDMF(Algorithm):
         Other readings of the print: ``negatives=None`` (all zeros are training data, as "0 otherwise" may mean);
         ``dropout``, ``init_scale`` and the optimizer (Adam here) are not given.
         """
-        literal = {
+        literal: dict[str, Any] = {
             "epochs": 30,
             "batch_size": 32,
             "learning_rate": 0.001,
@@ -219,7 +219,8 @@ class FedDMF(Algorithm):
                 return state, steps.publish(shard, state)
             case Catalogue():
                 return self._refine(shard, state, down, at), Done(np.int64(1))
-        raise TypeError(f"FedDMF clients do not know {type(down).__name__}.")
+            case _:
+                raise TypeError(f"FedDMF clients do not know {type(down).__name__}.")
 
     def _epoch(self, shard: Shard, state: Local, down: Anchor, at: Round) -> tuple[Local, Vectors]:
         """Take in what the others sent, pass once over the cells, send vectors of the common items."""

@@ -14,7 +14,7 @@ from fedfactor.core.download_validation import odd_numbers
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, setting
-from fedfactor.core.pytree import Array
+from fedfactor.core.pytree import Array, is_mapping
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
 from fedfactor.recommend.fedsplit.client import check_overrides, enough_raters, fit_own, joint_sums
@@ -162,7 +162,7 @@ class FedSPLIT(RatingParts):
         Other readings: ``updates="stable"`` (Surprise's steps), ``unrated="keep"`` (initial factors stay for unrated
         items; eq. 13 makes them zero), ``by_count=True`` (Surprise's regularization).
         """
-        printed = {
+        printed: dict[str, Any] = {
             "local_components": 20,
             "rank_rule": "paper",
             "item_bias": "mean",
@@ -308,8 +308,9 @@ class FedSPLIT(RatingParts):
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Level, then join; a run that goes on after the end repeats what it found."""
-        if isinstance(up, dict):
-            return self._join(state, up) if isinstance(next(iter(up.values())), Factors) else self._mean(state, up)
+        if is_mapping(up):
+            ups: dict[str, Any] = dict(up)
+            return self._join(state, ups) if isinstance(next(iter(ups.values())), Factors) else self._mean(state, ups)
         if isinstance(up, Stats):
             check_stats(up, self.scale)
             return self._level(state, float(up.total / up.weight) if up.weight > 0 else 0.0, up)
@@ -357,8 +358,7 @@ class FedSPLIT(RatingParts):
             user = state.user
             if self.refine:
                 U = np.maximum(U, FLOOR).astype(V.dtype)
-                options = {"penalty": self.penalty, "iterations": self.refine}
-                U, user = fold_users(R, V, item, mu, U=U, user=user, **options)
+                U, user = fold_users(R, V, item, mu, U=U, user=user, penalty=self.penalty, iterations=self.refine)
         return LocalFactors(*bilinear(U, V, user, item, mu))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.missing_values import masked_step, masked_sums, solve_rows_masked
 from fedfactor.linalg.nndsvd import nndsvd
 from fedfactor.linalg.nnls import multiplicative_step, solve_rows
@@ -13,8 +12,6 @@ from fedfactor.linalg.products import as_like
 from fedfactor.recommend.rating_model import FLOOR
 
 __all__ = ["far_off", "fill_unrated", "joint_factors", "outliers", "row_rms"]
-
-Array = Any
 
 
 def fill_unrated(V: Array, rated: Array, how: str, rng: np.random.Generator | None = None) -> np.ndarray:

@@ -4,9 +4,6 @@ r"""Steps for counts: the Kullback-Leibler loss ``D(X ‖ UV) = Σ x log(x / uv)
 :mod:`fedfactor.linalg.missing_values`. For sparse counts only stored cells are touched.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any
@@ -15,6 +12,7 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.cuda import divergence as gpu
 from fedfactor.linalg.missing_values import row_blocks
@@ -25,6 +23,7 @@ from fedfactor.linalg.products import (
     is_sparse,
     over_rows,
     scatter_blocks,
+    stored_rows,
     sums,
     total,
     values,
@@ -40,8 +39,6 @@ __all__ = [
     "flat_divergence",
     "row_mass",
 ]
-
-Array = Any
 
 
 def count_rows(
@@ -293,7 +290,7 @@ def _stored(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, float, 
 
 def _sparse_ratios(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[Any, np.ndarray]:
     """Return X / UV on the stored cells, and UV there, without numba."""
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    rows = stored_rows(X)
     fitted = np.zeros(X.nnz, U.dtype)
     for t in range(V.shape[0]):
         fitted += U[:, t][rows] * V[t][X.indices]

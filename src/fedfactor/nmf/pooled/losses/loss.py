@@ -1,8 +1,5 @@
 """What a loss of PooledNMF is: rows of U for a given V, their sums, the step on V that these sums allow, its scale."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -98,7 +95,7 @@ class Loss(ABC):
     @classmethod
     def of(cls, setting: object) -> Loss | None:
         """Return the loss that a user named, if it is this one."""
-        number = cls.order is not None and isinstance(setting, Real) and not isinstance(setting, bool)
+        number = cls.order is not None and isinstance(setting, Real) and setting is not True and setting is not False
         return cls() if setting == cls.name or (number and setting == cls.order) else None
 
     def over(self, masked: bool) -> Loss:

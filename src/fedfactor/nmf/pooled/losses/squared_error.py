@@ -1,8 +1,5 @@
 """The squared error: over complete rows, where two products tell all, and over observed cells, by gradients."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
