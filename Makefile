@@ -96,7 +96,7 @@ types: $(FULL) ## pyright: strict everywhere except kernels
 	$(BIN)/pyright --pythonpath $(RUN)
 
 format: $(FULL) ## write the page of claims, let ruff write the layout
-	$(RUN) docs/_ext/claims.py
+	$(RUN) -m docs._ext.claims
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

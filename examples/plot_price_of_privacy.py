@@ -1,8 +1,8 @@
 """
-What privacy costs
-==================
+Accuracy under differential privacy
+===================================
 
-Noise protects each row: the smaller ε, the less anybody can learn about one row, and the more noise there is. Six
+Noise protects each row: the smaller ε, the less any party can learn about one row, and the more noise there is. Six
 thousand rows of five owners, planted components.
 
 The picture shows the error of the common components for several ε, beside that without noise.

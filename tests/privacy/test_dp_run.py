@@ -258,7 +258,7 @@ class TestRefusals:
             fedfactor.run(PooledNMF(3), owners(), privacy=(fedfactor.dp(1.0), Clip(1.0)))
 
     def test_everybody_colludes(self):
-        with pytest.raises(IncompatibleError, match="nobody is left whose noise counts"):
+        with pytest.raises(IncompatibleError, match="no client is left whose noise counts"):
             fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(1.0, colluding=5))
 
     def test_too_few_clients_to_share_the_noise(self):
@@ -277,7 +277,7 @@ class TestRefusals:
             fedfactor.run(FNMF(3), owners(), rounds=1, privacy=privacy)
 
     def test_local_noise_under_a_secure_sum(self):
-        with pytest.raises(IncompatibleError, match="assumes no secure sum"):
+        with pytest.raises(IncompatibleError, match="excludes secure aggregation"):
             fedfactor.run(PooledNMF(3), owners(), privacy=(fedfactor.dp(1.0, noise="local"), "secure-sum"))
 
 

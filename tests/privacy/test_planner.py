@@ -288,7 +288,7 @@ class TestWhoseNoiseCounts:
         assert self.asked(noise="local") == (None, 1)
 
     def test_what_leaves_nobody(self):
-        with pytest.raises(IncompatibleError, match="assumes no secure sum"):
+        with pytest.raises(IncompatibleError, match="excludes secure aggregation"):
             self.asked(SecureSum(), noise="local")
         with pytest.raises(IncompatibleError, match=r"which 2 client\(s\) cannot make"):
             self.asked(clients=2)

@@ -1,4 +1,4 @@
-"""Combining uploads so that a few hostile ones do not decide: a choice against the secure sum, and said so."""
+"""Combining uploads so that a few hostile ones do not decide: a choice against secure aggregation, and said so."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def item_vector_membership(
         figures |= {f"{key}{word}": value for key, value in found.items() if key in ("auc", "auc_interval")}
     return Finding(
         "membership from published item vectors",
-        "whoever receives a client's item vectors and knows a user's history",
+        "the party that receives a client's item vectors and knows a user's history",
         "none is made: membership is not protected without noise",
         "consistent",
         figures,

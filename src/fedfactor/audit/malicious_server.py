@@ -24,7 +24,7 @@ __all__ = ["chosen_downloads", "refusals_that_tell"]
 
 LIAR = "a server that lies: it sends what it likes to one party of a federation"
 FRACTION = 32
-"""Fractional bits of a secure sum."""
+"""Fractional bits of secure aggregation."""
 
 LIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "not_finite": lambda leaf: np.full_like(leaf, np.nan),
@@ -107,7 +107,7 @@ def refusals_that_tell(algorithm: Algorithm, federation: Federation, heard: List
     sizes = (0.0, 1.0) if algorithm.domain == Domain.BINARY else (0.0, 1.0, 1e-12, 1e12)
     silent: dict[float, str] = {}
     log = logging.getLogger("fedfactor")
-    log.disabled, before = True, log.disabled  # cut values are told in the owner's log, many times here
+    log.disabled, before = True, log.disabled  # cut values are logged at the client, many times here
     for size in sizes:
         try:
             rows = replace(shard, X=(shard.X * size).astype(shard.X.dtype))

@@ -2,8 +2,8 @@
 
 The attacker knows all data, the code, every V that was sent and every sum that was released, but not whether the one
 unit took part. It replays what each world would have sent without noise, and asks which of the two fits better what was
-released: for Gaussian noise no other question tells more. It also looks through every number that is published of a
-run, and takes one that tells the two worlds apart for certain, if there is one.
+released: for Gaussian noise no other question reveals more. It also looks through every number that is published of a
+run, and takes one that distinguishes the two worlds for certain, if there is one.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def guess_worlds(
         0 where a run looks like one without the unit, 1 where it looks like one with it.
     included : bool array
     about : dict
-        ``told_by``: the published number that told the worlds apart, or "the sums"; ``part_of_the_bound``: how much of
-        the change that the noise is made for the unit really makes.
+        ``told_by``: the published number that distinguished the worlds, or "the sums"; ``part_of_the_bound``: how much
+        of the change that the noise is made for the unit really makes.
     """
     data = [Federation(worlds.of(there)[0]) for there in (False, True)]
     plans = [make_plan(worlds.of(there)[1], algorithm, data[there], rounds, simulation=True) for there in (False, True)]

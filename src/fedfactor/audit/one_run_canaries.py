@@ -27,7 +27,7 @@ class Canaries:
 
 
 def plant_canaries(n_canaries: int, rng: np.random.Generator) -> Canaries:
-    """Make rows of norm 1: half of each lies where every V reaches it, the other half on a column nobody else fills."""
+    """Make rows of norm 1: half of each lies where every V reaches it, the other half on a column of its own."""
     rows = np.full((n_canaries, n_canaries), math.sqrt(0.5 / n_canaries))
     np.fill_diagonal(rows, rows.diagonal() + math.sqrt(0.5))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -63,7 +63,7 @@ def score_canaries(
 
 
 def epsilon_lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, level: float = 0.95) -> dict[str, Any]:
-    """Bound ε from below by how many canaries the scores tell apart, in one run.
+    """Bound ε from below by how many canaries the scores distinguish, in one run.
 
     Parameters
     ----------

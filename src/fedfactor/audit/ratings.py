@@ -43,7 +43,7 @@ def ratings_back(
     V : array of shape (k, m)
         Item factors that the attacker saw.
     item : array of shape (m,)
-        Item biases that came with them, or everybody's.
+        Item biases that came with them, or those of all clients.
     mu : float
         Mean rating.
     common : array of shape (m,)
@@ -54,7 +54,7 @@ def ratings_back(
     -------
     dict
         ``back``: share of the unknown ratings that are found to within an eighth of their range (half a star);
-        ``back_without``: the same from the known ratings and everybody's biases alone.
+        ``back_without``: the same from the known ratings and the biases of all clients alone.
 
     Examples
     --------

@@ -37,7 +37,7 @@ LATE = 20
 ROWS = "no row can be read from what the server sees"
 ONE_UPLOAD = "rows from one upload in the clear"
 _COUNTED = ("rows", "recovered", "false", "confirmed")
-NO_MATRIX = "No upload here holds a matrix over all columns; what its numbers tell of rows was not tried."
+NO_MATRIX = "No upload here holds a matrix over all columns; what its numbers reveal about rows was not tested."
 SUMS = 10
 """Sums of each kind in which rows are looked for."""
 
@@ -71,7 +71,9 @@ def _sent_by(
 
 
 def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
-    """Read rows out of each owner's own uploads, one of every kind; beside a secure sum, of those seen one by one."""
+    """Read rows out of each owner's own uploads, one of every kind; beside secure aggregation, of those seen one by
+    one.
+    """
     heard = Listener()
     k = getattr(algorithm, "n_components", 1)
     try:
@@ -139,7 +141,7 @@ class _Search:
             word = "not examined"
             note = NO_MATRIX
         elif word == "consistent" and unseen:
-            why = "every one spans all columns, so that this search cannot tell."
+            why = "every one spans all columns, so that this search has no result."
             word = "not examined"
             note = f"{', '.join(unseen)}: {why} {note}"
         return Finding(ONE_UPLOAD, SERVER, ROWS, word, {**total, "owners_with_few_rows": small}, note.strip())
@@ -209,7 +211,7 @@ def rows_from_sums(heard: Listener, federation: Federation, others: np.ndarray) 
         notes = [NO_MATRIX]
     elif total["sums"] == total["sums_that_span_everything"]:
         word = "not examined"
-        notes = ["Every sum spans all columns, so that this search cannot tell.", *notes]
+        notes = ["Every sum spans all columns, so that this search has no result.", *notes]
     return Finding(attack, SERVER, ROWS, word, total, " ".join(notes))
 
 
@@ -246,7 +248,7 @@ def _u_of(state: Any, algorithm: Algorithm) -> np.ndarray:
 
 
 def differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
-    """Let one client stay away from a late round, between parties for whom minimums are not mere warnings."""
+    """Let one client stay away from a late round, between parties for which minimums are not mere warnings."""
     gone, heard = federation.names[-1], Listener()
     minimums = parts_of(parts).minimums
     allowed = tuple({*minimums.allow, "small-client", "few-clients", "rare-columns"})

@@ -61,7 +61,7 @@ def audit(
     algorithm : estimator or Algorithm
         What is run. Of an estimator ``privacy`` and ``rounds`` are used where they are not given here.
     federation : Federation, mapping or list
-        The data it is meant for (or data like it): half of the rows are kept out, to be told from the others.
+        The data it is meant for (or data like it): half of the rows are kept out, to be distinguished from the others.
     privacy : as for :func:`fedfactor.run`
         What protects the uploads.
     rounds : int, optional
@@ -176,7 +176,7 @@ def _curious(
 def _of_the_run(
     algorithm: Algorithm, result: Any, heard: Listener, members: dict[str, Shard], others: np.ndarray, asked: DP | None
 ) -> list[Finding]:
-    """Try what anybody could who holds the sums or the result of a run."""
+    """Test what can be inferred from the sums or the result of a run."""
     inside = Federation(members)
     if all(hasattr(kept, "network") for kept in result.factors.values()):  # item vectors, joined by a network
         found = [item_vector_membership(algorithm, inside, seed=0)]
@@ -209,10 +209,10 @@ def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, aske
     V = to_numpy(result.V).astype(np.float64)
     inside = residual_scores(np.concatenate([dense(shard.X) for shard in members.values()]), V)
     attack = "membership from the final V"
-    claim = "none is made: membership is not protected without noise"
+    claim = "none: without noise, membership is not protected"
     if not others.size:
         note = "Every owner has one row, so that none could be kept out to compare with."
-        return Finding(attack, "anybody who holds V", claim, "not examined", {}, note)
+        return Finding(attack, "any party who holds V", claim, "not examined", {}, note)
     figures = membership_figures(inside, residual_scores(others, V))
     refuted = False
     if asked is not None:
@@ -222,9 +222,9 @@ def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, aske
         refuted = figures["tpr_at_1%_fpr_resolvable"] and figures["tpr_at_1%_fpr_interval"][0] > most
     return Finding(
         attack,
-        "anybody who holds V",
+        "any party who holds V",
         claim,
-        "REFUTED" if refuted else "consistent",
+        "no claim" if asked is None else "REFUTED" if refuted else "consistent",
         figures,
         "A weak attack: a low score is no evidence of safety.",
     )

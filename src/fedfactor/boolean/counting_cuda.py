@@ -1,6 +1,6 @@
-"""What an owner counts in the search for Boolean components, on a CUDA card: the counts of the processor, exactly.
+"""What an owner counts in the search for Boolean components, on a CUDA GPU: the counts of the processor, exactly.
 
-One bit a cell goes to the card and counts come back, so that rows stay packed where the processor keeps them, too.
+One bit a cell goes to the GPU and counts come back, so that rows stay packed where the processor keeps them, too.
 Triton comes with torch on Linux; where it is absent the processor counts.
 """
 
@@ -29,7 +29,7 @@ def _kernels() -> Any | None:
 
 
 def card_of(X: Array) -> Any | None:
-    """Return the card that rows lie on and that can count there, or None.
+    """Return the GPU that rows lie on and that can count there, or None.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def card_of(X: Array) -> Any | None:
 
 
 def serves(card: Any | None, V: np.ndarray) -> bool:
-    """Tell whether these components, packed, can be counted with on the card.
+    """Return whether these components, packed, can be counted with on the GPU.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def serves(card: Any | None, V: np.ndarray) -> bool:
 
 
 def packed(X: Array) -> np.ndarray:
-    """Pack a 0/1 tensor on its card, so that a bit and not a number travels for each cell."""
+    """Pack a 0/1 tensor on its GPU, so that a bit and not a number travels for each cell."""
     import torch
 
     n, m = X.shape

@@ -30,7 +30,7 @@ from fedfactor.core.client_data import Federation
 from fedfactor.io.file_content import Reading
 
 EXIT = {"REFUTED": 1, "not examined": 3}
-"""What the command ends with; 2 is a wrong call."""
+"""Exit codes; 2 is a wrong call."""
 
 
 @reads()
@@ -154,6 +154,7 @@ def wrong_registry(names: Sequence[str]) -> Finding:
         "parties who compare the words of their agreement notice",
         "REFUTED" if same else "consistent",
         {"registries": len(forged), "registries_with_the_same_words": same},
-        "Without that comparison, by another way than the coordinator, it opens every upload: a secure sum and its "
-        "noise then protect from curiosity, not from lies. Whether your parties compared is not in the data.",
+        "Without that comparison, by another way than the coordinator, it opens every upload: secure aggregation "
+        "and its noise then protect against a curious coordinator, not against a lying one. "
+        "The data do not show whether your parties compared.",
     )

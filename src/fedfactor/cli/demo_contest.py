@@ -91,7 +91,7 @@ def federated(label: str, owners: Owners, algorithm: Any, **options: Any) -> Ent
     """Run a federated algorithm."""
     from fedfactor.engines.run import run
 
-    result = run(algorithm, owners, **options)
+    result = run(algorithm, owners, split="rows", **options)
     name, worst = result.worst_client
     return Entry(
         label=label,

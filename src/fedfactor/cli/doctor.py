@@ -21,7 +21,7 @@ EXTRAS = {
     "anndata": ("cells", ".h5ad files"),
     "numba": ("", "compiled loops; without it the same results, slower"),
     "torch": ("deep", "FedDMF, rows as tensors, GPU"),
-    "cryptography": ("privacy", "secure sums between parties"),
+    "cryptography": ("privacy", "secure aggregation between parties"),
     "dp_accounting": ("privacy", "tight accounts of ε"),
     "mpi4py": ("mpi", "--engine mpi"),
     "distributed": ("dask", "--engine dask"),
@@ -74,7 +74,7 @@ def findings() -> list[tuple[str, str, str]]:
         found.append((package, version(package.replace("_", "-")) if there else "not installed", what + brings))
     launcher = shutil.which("mpiexec") or shutil.which("mpirun")
     found.append(("mpi launcher", launcher or "not found", "starts ranks: mpiexec -n 4 fedfactor fit --engine mpi"))
-    found.append(("gpu", _gpu(), "rows as tensors on a card"))
+    found.append(("gpu", _gpu(), "rows as tensors on a GPU"))
     try:
         free = shutil.disk_usage(os.getcwd()).free
         found.append(("disk", f"{size(free)} free", "for results and checkpoints in this folder"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -67,7 +67,7 @@ def epsilon(
             candidates = [float(word) for word in epsilons.split(",")]
         except ValueError:
             raise ValueError(f"--epsilons {epsilons!r} is not a list of numbers. Write 0.5,1,4.") from None
-        more = {"unit": unit, "clip": clip, "row_bound": row_bound, "rows": rows, "subject": subject}
+        more: dict[str, Any] = {"unit": unit, "clip": clip, "row_bound": row_bound, "rows": rows, "subject": subject}
         asked, _ = privacy_of("dp", delta=delta, cap=cap, known_to=known_to, colluding=colluding, **more)
         method = build(algorithm, {"n_components": rank}, settings or ())
         federation = open_files(data_files(files), reading=reading(), steps=steps)

@@ -128,7 +128,7 @@ def best_run(starts: list[Algorithm], federation: Any, *, seed: int | None, quie
 
     def one(place: int, method: Algorithm, seed: int) -> Any:
         watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
-        return run(method, federation, seed=seed, callbacks=watch, **options)
+        return run(method, federation, split="rows", seed=seed, callbacks=watch, **options)
 
     try:
         return best_of(starts, secrets.randbits(63) if seed is None else seed, one)

@@ -78,7 +78,9 @@ def inspect(
 
 
 def _loaded(file: Path, how: Reading) -> tuple[Any, dict[str, str]]:
-    """Read a file without its columns of text, and give those with a cell each: nobody need drop them to look."""
+    """Read a file without its columns of text, and give those with a cell each: they need not be dropped to inspect the
+    file.
+    """
     from fedfactor.io.read import load
 
     try:

@@ -27,7 +27,7 @@ app = typer.Typer(
     name="fedfactor",
     help="Factor matrices together without sharing them.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # mistakes are told in one line; a traceback is for --debug, and then a plain one
+    pretty_exceptions_enable=False,  # errors are shown in one line; a traceback is for --debug, and then a plain one
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -104,7 +104,7 @@ def owner_figure(kind: str, error: float) -> tuple[str, str]:
 
 
 def main_card(quality: Mapping[str, Any], error: float | None, whose: str) -> tuple[str, str, str] | None:
-    """Return the figure, its name and a remark for the first card of a report."""
+    """Return the figure, its name and a remark for the summary of a report."""
     kind = quality["kind"]
     base: Any = quality.get("baseline")
     base = base if is_mapping(base) else {}

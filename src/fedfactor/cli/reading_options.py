@@ -146,7 +146,7 @@ def reads(*, prepares: bool = True, marks_missing: bool = True) -> Callable[[Cal
 
             def reading(
                 **instead: Any,
-            ) -> Reading:  # called by the command, which tells of wrong words as of all mistakes
+            ) -> Reading:  # called by the command, which reports errors
                 return reading_of(instead | {name: word for name, word in words.items() if word is not None})
 
             given["reading"] = reading

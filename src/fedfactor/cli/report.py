@@ -48,7 +48,8 @@ def report(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write a page about a result: how good, for whom it is worse, components by name, privacy, how to use it.
+    """Write a page about a result: its quality, the clients for which it is worse, components by name, privacy, how to
+    use it.
 
     One HTML file without scripts that fetches nothing. It shows who the owners are and what share of each component
     they have; in private runs only what is published.
@@ -314,7 +315,7 @@ def _good(told: Told) -> str:
                 cells += "".join(f"<td>{each:.4f}</td>" for each in gain[name]) if name in gain else "<td>–</td>" * 2
             body += f'<tr{chosen}><th scope="row">{_text(name)}</th>{cells}</tr>'
         parts.append(
-            "<p>A good total can hide an owner for whom the components fit badly. Worst first:</p>"
+            "<p>A good total can hide an owner for which the components fit badly. Worst first:</p>"
             + _table(
                 ("owner", "rows", "relative error", *((head,) if head else ()), *(_ASIDE if gain else ())),
                 body,
@@ -325,11 +326,11 @@ def _good(told: Told) -> str:
     return "\n".join(parts)
 
 
-_ASIDE = ("alone, on rows kept aside", "together")
+_ASIDE = ("alone, on rows held out", "together")
 
 
 def _kept_aside(told: Told) -> dict[str, tuple[float, float]]:
-    """Return each owner's error on rows that it kept aside, alone and together, where it was measured."""
+    """Return each owner's error on rows that it held out, alone and together, where it was measured."""
     found: dict[str, tuple[float, float]] = {}
     for name, about in part_of(told.record, "owners").items():
         both = about.get("kept_aside") if is_mapping(about) else None
@@ -343,10 +344,10 @@ def _gain(gain: dict[str, tuple[float, float]]) -> str:
     if not gain:
         return (
             '<p class="note">Whether an owner gains over going alone is measured by <code>fedfactor compare</code> on '
-            "rows kept aside.</p>"
+            "rows held out.</p>"
         )
     return (
-        f"<p>A fifth of each owner’s rows was kept aside, and described by components from the rest: its own alone, or "
+        f"<p>A fifth of each owner’s rows was held out, and described by components from the rest: its own alone, or "
         f"all owners’. {_text(gain_sentence(gain))}</p>"
     )
 
@@ -536,7 +537,7 @@ def _privacy(told: Told) -> str:
         return (
             "<p><b>None.</b> Uploads reached the server in the clear. Rows were not sent, but what is made of rows can "
             f"reveal rows, above all where an owner has few. {how}<code>--privacy secure-sum</code> shows the server "
-            "sums only; <code>--privacy dp --epsilon 4</code> bounds what anybody can learn of one row.</p>"
+            "sums only; <code>--privacy dp --epsilon 4</code> bounds what anyone can learn about one row.</p>"
         )
     epsilon = _epsilon(told.record)
     lines = [f"<p><b>{_text(_MODES.get(about['mode'], about['mode']))}</b> {_bound(epsilon, about)}</p>"]
@@ -555,7 +556,8 @@ def _privacy(told: Told) -> str:
 
 
 _MODES = {
-    "secure-sum": "Secure sum: the server saw only what the uploads of all parties add up to, and no single one.",
+    "secure-sum": "Secure aggregation: the server saw only what the uploads of all parties add up to, and no single "
+    "one.",
     "dp": "Noise: what the server saw, and V, were made with noise that hides single ones.",
 }
 """What protects uploads, for people."""
@@ -577,7 +579,7 @@ def _bound(epsilon: float, about: dict[str, Any]) -> str:
     guarantee = _text(about.get("guarantee", ""))
     if math.isinf(epsilon):
         return (
-            "No noise was added, so nothing bounds what all sums together may tell of a row (ε = ∞). "
+            "No noise was added, so nothing bounds what all sums together may reveal about a row (ε = ∞). "
             f"<small>Guarantee: {guarantee}.</small>"
         )
     unit = _text(_whose(about.get("unit")))

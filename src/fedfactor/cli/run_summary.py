@@ -73,7 +73,7 @@ def summary_table(
 
 
 def _one_scale_decides(federation: Federation) -> bool:
-    """Tell whether columns differ so much in scale that only the largest ones count in an error."""
+    """Return whether columns differ so much in scale that only the largest ones count in an error."""
     sums = list(owner_sums(federation).values())
     return bool(sums) and bool(uneven(federation.feature_names, tree_sum(sums)))
 

@@ -181,7 +181,7 @@ class LocalFactors:
     rows: Array | None = None
 
     def first_of(self, axis: int) -> bool:
-        """Tell whether this node is the one to write U (axis 1) or V (axis 0) for its line of a grid, or is on none."""
+        """Return whether this node writes U (axis 1) or V (axis 0) for its line of a grid, or is on none."""
         line = self.columns if axis else self.rows
         return self.rows is None or line is None or (line.size > 0 and int(line[0]) == 0)
 
@@ -298,7 +298,7 @@ class Algorithm(ABC):
         return down
 
     def converged(self, state: Tree) -> bool:
-        """Tell whether further rounds would not help."""
+        """Return whether further rounds would not help."""
         return False
 
     def report(self, state: Tree) -> dict[str, float]:

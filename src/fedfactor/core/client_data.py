@@ -47,7 +47,7 @@ class Shard:
     features : tuple of str, optional
         Column names.
     holdout : bool array like X, or sparse matrix, optional
-        Cells kept aside for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
+        Cells held out for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
         stored cells of a matrix that has them. They must not be observed cells.
     row_ids : tuple of str, optional
         What the owner calls its rows. They stay with the owner, as the rows do.
@@ -243,7 +243,7 @@ class Federation:
     def prepare(self, domain: Domain = Domain.NONNEGATIVE, halves: bool = False) -> Meta:
         """Open and check every shard, bring all to one dtype and one order of columns, and say what is public.
 
-        Tensors of half precision on a card stay as they are with `halves`, and factors are then of single precision;
+        Tensors of half precision on a GPU stay as they are with `halves`, and factors are then of single precision;
         without, they become single precision themselves.
 
         Raises
@@ -282,7 +282,7 @@ class Federation:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What parties tell each other before a run, so that none of them has to open another's rows."""
+    """What parties exchange before a run, so that none of them has to open another's rows."""
 
     name: str
     n_rows: int

@@ -78,7 +78,7 @@ class ColumnSums:
 
 
 def needs_bins(words: str) -> bool:
-    """Tell steps that ask for a largest value or a quantile."""
+    """Return whether a step needs a maximum or a quantile."""
     return "max" in words or "quantile" in words
 
 

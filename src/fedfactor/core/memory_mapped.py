@@ -31,7 +31,7 @@ _turns = itertools.count()
 
 
 def is_mapped(*arrays: Any) -> bool:
-    """Tell whether one of these arrays, or what it is a view of, lies in a file.
+    """Return whether one of these arrays, or what it is a view of, lies in a file.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class _Ahead:
                 if not all(map(self._touch, self.parts(place))):
                     return
                 self.tell(fetched=place + 1)
-        finally:  # whatever happened: nobody shall wait for it
+        finally:  # whatever happened: nothing may wait for it
             self.tell(fetched=self.count)
 
     def arrive(self, place: int) -> None:
@@ -136,7 +136,7 @@ class _Ahead:
             self.changed.notify_all()
 
     def _touch(self, array: np.ndarray) -> bool:
-        """Read one byte of every page, which brings the page; stop, and say so, when nobody needs it any more."""
+        """Read one byte of every page, which brings the page; stop, and report it, when it is not needed any more."""
         if array.flags.c_contiguous:
             flat = array.reshape(-1).view(np.uint8)
             for start in range(0, flat.size, _PIECE):

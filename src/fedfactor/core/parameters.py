@@ -161,7 +161,7 @@ def setting(
     at_least, above, at_most, below : float, optional
         Where numbers must lie. Infinity is refused unless ``at_most`` is infinite.
     because : str, optional
-        Why the bounds are what they are; told when a value is refused.
+        Why the bounds are what they are; reported when a value is refused.
     check : bool, default=True
         False: the owner of the setting looks at its values itself.
     shown : str, optional
@@ -252,7 +252,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _too_large(value: Any) -> bool:
-    """Tell whether a number is finite, and yet beyond what processors hold."""
+    """Return whether a number is finite, and yet beyond what processors hold."""
     if isinstance(value, Integral):
         return abs(int(value)) > sys.maxsize
     try:

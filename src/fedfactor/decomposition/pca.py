@@ -270,7 +270,7 @@ class _SecondMoments(Algorithm):
         return max(float(state.squares - state.rows * (mean @ mean)), 0.0)
 
     def _spectrum(self, state: Server) -> tuple[np.ndarray, np.ndarray]:
-        """Return the largest eigenvalues of the scatter matrix and their eigenvectors, as far as the sums tell."""
+        """Return the largest eigenvalues and eigenvectors of the scatter matrix, as far as the sums contain them."""
         m = len(state.total)
         k = self.n_components or int(min(m, max(float(state.rows), 1.0)))
         if state.half is not None:
@@ -317,7 +317,7 @@ class _SecondMoments(Algorithm):
         )
 
     def converged(self, state: Server) -> bool:
-        """Tell whether another exchange would say nothing new."""
+        """Return whether another exchange would say nothing new."""
         return bool(int(state.done))
 
     def report(self, state: Server) -> dict[str, float]:

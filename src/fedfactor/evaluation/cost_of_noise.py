@@ -107,7 +107,7 @@ def cost_of_noise(
     errors = np.zeros((len(epsilons), repeats))
     for place in np.ndindex(errors.shape):
         number = place[1]
-        noisy = replace(asked, epsilon=float(epsilons[place[0]]), ledger=None, noise_seed=seed + number)
+        noisy = replace(asked, epsilon=float(epsilons[int(place[0])]), ledger=None, noise_seed=seed + number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             made = run(method, federation, rounds=rounds, seed=seed + number, privacy=noisy)

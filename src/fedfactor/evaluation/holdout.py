@@ -1,4 +1,4 @@
-"""Cells that each owner keeps aside, to find out how well the others foretell them."""
+"""Cells that each owner holds out, to find out how well the others predict them."""
 
 from __future__ import annotations
 

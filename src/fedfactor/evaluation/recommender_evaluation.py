@@ -28,7 +28,7 @@ class Evaluation:
     rmse, mae : float or None
         Errors of predicted ratings; None for signs of interest.
     ranking : RankingScores or None
-        Of lists of n, over users who liked something that was held out; None when nobody did.
+        Of lists of n, over users who liked a held-out item; None where there is no such user.
     by_owner : dict of str to Evaluation
         The same for each owner.
     n_ratings, n_unknown : int

@@ -147,7 +147,7 @@ def tune_owners(
     ----------
     owners : mapping of name to CSR matrix
     mu : float
-        The mean rating that all owners were told.
+        The mean rating that all clients received.
     rank_of : callable
         The highest rank for a number of users; by default that of the paper.
     seconds : float, optional
@@ -240,7 +240,8 @@ def choose_recommender(
         for label, candidate in named.items():
             federation = Federation({name: kept for name, (kept, _) in parts.items()}, missing_values="unstored")
             exchanges = rounds.get(label) if isinstance(rounds, Mapping) else rounds
-            result = run(algorithm_of(candidate), federation, seed=seed, **run_parameters(candidate, rounds=exchanges))
+            how = run_parameters(candidate, rounds=exchanges)
+            result = run(algorithm_of(candidate), federation, split="rows", seed=seed, **how)
             error = (
                 _lists_error(result.factors, parts)
                 if kinds == {True}
@@ -321,7 +322,7 @@ def tune_recommender(
 
 
 def makes_lists(algorithm: Algorithm) -> bool:
-    """Tell methods that make lists from signs of interest from those that predict ratings."""
+    """Distinguish methods that make lists from signs of interest from those that predict ratings."""
     return (
         getattr(algorithm, "feedback", "explicit") == "implicit"
         or isinstance(algorithm, algorithms.Popularity)

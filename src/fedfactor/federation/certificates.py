@@ -30,8 +30,15 @@ def make_authority(folder: str | os.PathLike[str], name: str) -> Path:
     return folder / "ca.crt"
 
 
-def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str], days: float = SERVER_DAYS) -> Path:
+def make_server_certificate(
+    folder: str | os.PathLike[str],
+    hosts: Sequence[str],
+    days: float = SERVER_DAYS,
+    ca_key: str | os.PathLike[str] | None = None,
+) -> Path:
     """Make (or renew) ``server.key`` and ``server.pem``, signed by the folder's authority, for these hosts.
+
+    The authority's key may lie elsewhere (``ca_key``): on a drive that is connected for this only.
 
     The names of this machine to itself are always among them, because the server also speaks to itself.
     """
@@ -41,14 +48,17 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
     ec, ser = crypto()
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        signer = ser.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        signer = ser.load_pem_private_key(Path(ca_key or folder / "ca.key").read_bytes(), None)
     except FileNotFoundError as error:
-        raise DataError(f"{error.filename} is not there, so no certificate can be signed here.") from None
+        raise DataError(
+            f"{error.filename} is not there, so no certificate can be signed here. If the key of the authority is kept "
+            "elsewhere, give it with --ca-key."
+        ) from None
     left = (authority.not_valid_after_utc - now()).total_seconds() / 86400
     if left <= 0:
         raise DataError(
             f"The authority {folder / 'ca.crt'} ended on {authority.not_valid_after_utc:%Y-%m-%d}: no party would "
-            "accept what it signs. Found the federation anew (fedfactor federation init), which is a new agreement."
+            "accept what it signs. Found the federation again (fedfactor federation init), which is a new agreement."
         )
     days = min(days, left)  # no certificate outlives the authority that signed it
     key = ec.generate_private_key(ec.SECP384R1())
@@ -60,7 +70,7 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
 
 
 def expires(certificate: str | os.PathLike[str]) -> datetime:
-    """Tell when a certificate ends."""
+    """Return when a certificate ends."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc
@@ -74,12 +84,12 @@ def begins(certificate: str | os.PathLike[str]) -> datetime:
 
 
 def now() -> datetime:
-    """Tell the time as certificates do."""
+    """Return the time in the form of certificates."""
     return datetime.now(UTC)
 
 
 def names_host(certificate: str | os.PathLike[str], host: str) -> bool:
-    """Tell whether a certificate is made out for a host, by name or by address."""
+    """Return whether a certificate is made out for a host, by name or by address."""
     from cryptography import x509
 
     made = x509.load_pem_x509_certificate(Path(certificate).read_bytes())

@@ -1,4 +1,4 @@
-"""Agree on columns by name: each owner shows its column names, nobody shows a row."""
+"""Agree on columns by name: parties share column names and no rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
-from fedfactor.core.pytree import is_list
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
 from fedfactor.io.row_matching import blinded, hashes_of_ids, points_of_ids, texts_of_ids
@@ -82,7 +82,7 @@ def row_names_of(table: Any, path: str | os.PathLike[str], reading: Reading) -> 
             "Parties hold columns of the same rows. Give --row-names: the file that fedfactor features wrote."
         )
     known = read_json(reading.row_names, "Make it with: fedfactor features --split columns")
-    if not isinstance(known, dict) or not all(isinstance(name, str) for name in known.values()):
+    if not is_mapping(known) or not all(isinstance(name, str) for name in known.values()):
         raise DataError(
             f"{reading.row_names} does not map ids to names. Make it with: fedfactor features --split columns"
         )
@@ -121,7 +121,7 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     owners : mapping of str to sequence of str
         Column names of each owner.
     how : {"same", "union", "intersection"}
-        All must have the same columns (in any order); or every column of anybody; or only those that all have.
+        All must have the same columns (in any order); or the union of all columns; or their intersection.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     ('weight',)
     """
     if not owners:
-        raise DataError("Nobody's columns were given.")
+        raise DataError("No party's columns were given.")
     lists = [tuple(names) for names in owners.values()]
     if all(names == lists[0] for names in lists):
         return lists[0]

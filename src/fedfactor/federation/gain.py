@@ -54,7 +54,7 @@ class Worth:
 
 
 def divide(shard: Shard, share: float) -> tuple[Shard, Shard]:
-    """Draw rows that take no part; whoever knows the run's seed cannot tell which."""
+    """Draw rows that take no part; they cannot be derived from the run's seed."""
     if not 0 < share <= 0.5:
         raise DataError(f"--keep-out {share:g} must be above 0 and at most 0.5.")
     order = np.random.default_rng(secrets.randbits(128)).permutation(shard.n_rows)

@@ -16,7 +16,7 @@ from fedfactor.io.partition import split_evenly, split_rows
 
 
 def is_owned(X: Any) -> bool:
-    """Tell rows that come with their owners (a federation, a mapping, a list of matrices) from one plain matrix.
+    """Distinguish rows that come with their owners (a federation, a mapping, a list of matrices) from one plain matrix.
 
     Examples
     --------

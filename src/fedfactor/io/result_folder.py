@@ -115,7 +115,7 @@ def shared_folder(out_dir: str | os.PathLike[str]) -> Path:
 
 
 def has_results(out_dir: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder holds the results of a run."""
+    """Return whether a folder holds the results of a run."""
     return any((shared_folder(out_dir) / name).exists() for name in ("components.safetensors", "run.json"))
 
 

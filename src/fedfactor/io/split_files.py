@@ -164,7 +164,7 @@ def _even_pieces(indptr: np.ndarray, start: int, stop: int) -> Iterator[tuple[in
 
 
 def is_grid(folder: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder holds the blocks of a grid."""
+    """Return whether a folder holds the blocks of a grid."""
     return (Path(folder) / GRID_FILE).is_file()
 
 

@@ -60,7 +60,7 @@ def _frame(frame: Any, reading: Reading) -> Content:
     columns: list[np.ndarray] = []
     for name, key in zip(names, frame.columns, strict=True):
         values = frame[key].to_numpy()
-        if values.dtype.kind in "mM":  # no numbers; in a long table they tell which line is the later
+        if values.dtype.kind in "mM":  # no numbers; in a long table they state which line is the later
             values = values.astype(str)
         whole = values.dtype.kind in "iu"
         text = values.dtype.kind in "OUST"

@@ -1,4 +1,4 @@
-"""Columns of different scale: the largest ones decide a fit by squares, and nobody notices."""
+"""Columns of different scale: the largest ones decide a fit by squares, without a warning."""
 
 from __future__ import annotations
 
@@ -71,8 +71,9 @@ def uneven(features: Sequence[str] | None, sums: Any, *, private: bool = False) 
     remedy = (
         f"Scale them by numbers that are not measured on rows: {PUBLIC_SCALES}."
         if private
-        else "Scale them: --scale rms, in a federation the step 'scale' of [preprocess] (under a secure sum or noise "
-        "'scale declared', by the ranges of [units]), in Python open_files(..., steps=['scale']) or X / X.std(0)."
+        else "Scale them: --scale rms, in a federation the step 'scale' of [preprocess] (under secure aggregation "
+        "or noise 'scale declared', by the ranges of [units]), in Python "
+        "open_files(..., steps=['scale']) or X / X.std(0)."
     )
     return (
         f"Columns differ in scale by a factor of {ratio:.0f}: {features[large]!r} has a root mean square of "

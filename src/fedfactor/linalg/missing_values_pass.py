@@ -41,7 +41,7 @@ class MaskedPass(NamedTuple):
 
 
 def takes(X: Any, mask: Any, U: Any) -> bool:
-    """Tell whether these rows can go through the compiled pass, for a U of this type.
+    """Return whether these rows can go through the compiled pass, for a U of this type.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def masked_pass(
     count = len(bounds) - 1
     H, told = np.zeros((count, padded, padded)), np.zeros((count, 2))
     sizes = (count, 2, padded, whole * across if sums else 1)
-    # Memory that the kernel has to find anew costs more than the sums: what is not too much is kept.
+    # Memory that the kernel has to find again costs more than the sums: a limited amount is kept.
     both = (scratch if math.prod(sizes) <= _KEPT else _anew)("both", sizes, np.dtype(np.float64))
     tile = vectors.rows_of_tile() * across
 

@@ -86,7 +86,7 @@ def solve_rows(
 
 
 def solve_and_account(W: Array, G: Array, B: Array, sq_norm: float, *, sweeps: int) -> tuple[Array, Any]:
-    """Return what :func:`solve_rows` returns, and the squared error there as :func:`account` tells it.
+    """Return what :func:`solve_rows` returns, and the squared error there as :func:`account` computes it.
 
     Compiled, both come from one pass over the factor; products of single precision are summed in it over a hundred
     cells, and then in double.
@@ -221,7 +221,7 @@ def lipschitz(G: Array) -> float:
     """
     xp = array_namespace(G)
     least = float(xp.finfo(G.dtype).smallest_normal)  # any larger one would be a step too short for data in small units
-    if not isfinite(float(xp.sum(G))):  # of which no eigenvalue can be told: what follows is no number either
+    if not isfinite(float(xp.sum(G))):  # which has no eigenvalues: what follows is no number either
         return nan
     return max(float(xp.linalg.eigvalsh(G)[-1]), least) if G.shape[0] else least
 
@@ -285,7 +285,7 @@ def squared_error(sq_norm: float, A: Array, G: Array, V: Array) -> float:
 
 
 def account(sq_norm: float, A: Array, G: Array, V: Array) -> Any:
-    """Return the same; of a card a tensor without dimensions, which need not be there yet.
+    """Return the same; of a GPU a tensor without dimensions, which need not be there yet.
 
     Examples
     --------

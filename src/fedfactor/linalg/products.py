@@ -35,7 +35,7 @@ _STRETCH = 1 << 24
 
 
 def is_sparse(X: Array) -> bool:
-    """Tell whether `X` stores its non-zero cells only.
+    """Return whether `X` stores its non-zero cells only.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def is_sparse(X: Array) -> bool:
 
 
 def streamed(X: Array) -> bool:
-    """Tell rows that a card sees block by block, through ``X.blocks()``.
+    """Return whether a GPU reads the rows block by block, through ``X.blocks()``.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 A block of rows is multiplied with V, its rows of U are swept, and their sums are taken while the block is in cache;
 then the next one. Blocks are cut by the shape alone and their sums are added in a fixed order, in double precision, so
-the bits of the result do not depend on the number of threads; whoever is free takes the next block.
+the bits of the result do not depend on the number of threads; a free thread takes the next block.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def passes(
 ) -> Iterable[Pass]:
     """Do the same for several owners at once; see :func:`go_together`. X and U are one for each owner.
 
-    On a card one launch serves all of them. In main memory threads take one owner after the other, for whom everything
+    On a GPU one launch serves all of them. In main memory threads take one client after the other, for which everything
     has been prepared: the less of the interpreter they need, the less do they wait for each other. What is done with
     one owner's sums goes on while those of others are computed.
     """
@@ -160,7 +160,8 @@ def passes(
 
 
 def go_together(Xs: Sequence[Array], k: int) -> bool:
-    """Tell whether :func:`passes` takes these rows: alike on one card, or in main memory, where the loops are compiled.
+    """Return whether :func:`passes` takes these rows: alike on one GPU, or in main memory, where the loops are
+    compiled.
 
     Examples
     --------
@@ -229,7 +230,7 @@ def _side_by_side(Us: Sequence[Array]) -> Array:
 
 
 def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
-    """Return ``UᵀU`` and ``UᵀX`` as :func:`one_pass` sums them: NumPy's rows, and a card's, in double precision.
+    """Return ``UᵀU`` and ``UᵀX`` as :func:`one_pass` sums them: NumPy's rows, and a GPU's, in double precision.
 
     Examples
     --------
@@ -609,7 +610,7 @@ def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> li
 
 
 def _memory(name: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
-    """Return memory to work in; where it is not too much it is kept, as finding it anew costs more than the sums."""
+    """Return memory to work in; where it is not too much it is kept, as finding it again costs more than the sums."""
     return scratch(name, shape, kind) if math.prod(shape) <= _KEPT else aligned(shape, kind)
 
 

@@ -62,7 +62,7 @@ def alternate(
     pull : function (V, step, η) -> V, optional
         Called after each step on V, with the number of the step and its length.
     sq_norm : float, optional
-        ``‖X‖²``; with it the loss of the V that was given is told.
+        ``‖X‖²``; with it the loss of the received V can be computed.
     tol : float
         Stop when ten steps lower the loss by less than this share; needs ``sq_norm``.
 

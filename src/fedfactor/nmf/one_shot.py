@@ -166,7 +166,7 @@ class OneShotNMF(RefitRows):
         return Server(V, np.bool_(True)), Factor(V)
 
     def converged(self, state: Server) -> bool:
-        """Tell that one exchange is all there is."""
+        """Return that there is one exchange only."""
         return bool(state.done)
 
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:

@@ -20,7 +20,7 @@ def usage_by_owner(factors: Run | Mapping[str, Any]) -> tuple[list[str], np.ndar
     Parameters
     ----------
     factors : Run, fitted estimator, or mapping of owner to U
-        From whom.
+        The source.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Noise that parties agree on in a file: each makes the same settings of it, and needs nobody else's word for them."""
+"""Noise that parties agree on in a file: each derives the same parameters from it, independently of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["agree_on_noise", "noisy_channel", "whole_cohort"]
 
 
 def whole_cohort(n_clients: int) -> SecureSum:
-    """Return the secure sum between parties: all are in it, or it is begun again."""
+    """Return the secure aggregation between parties: all take part, or it starts again."""
     return SecureSum(min_clients=n_clients, threshold=1.0)
 
 

@@ -1,7 +1,7 @@
 """Gaussian and Laplace noise on the integers, drawn exactly: no floating-point number takes part.
 
-Noise drawn as floating-point numbers has gaps and a grid that depend on the value it hides, and gives the value away
-(Mironov 2012). Integers have no such gaps.
+Noise drawn as floating-point numbers has holes and a grid that depend on the value it hides, and gives the value away
+(Mironov 2012). Integers have no such holes.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Books:
         self.entry = entry
 
     def affords(self, index: int) -> bool:
-        """Tell whether every ledger allows the next round."""
+        """Return whether every ledger allows the next round."""
         return all(ledger.affords(replace(self.entry, round=index)) for ledger in self.ledgers)
 
     def debit(self, index: int, entry: Entry | None = None) -> None:
@@ -100,7 +100,7 @@ class Channel:
 
     @property
     def noise_seed(self) -> int | None:
-        """Seed of the noise in a simulation; None: nobody's."""
+        """Seed of the noise in a simulation; None: from the operating system."""
         return None if self.asked is None else self.asked.noise_seed
 
     @property
@@ -119,7 +119,7 @@ class Channel:
             self.outbox.forget(next_round)
 
     def affords(self, index: int) -> bool:
-        """Tell whether the budget allows one more round."""
+        """Return whether the budget allows one more round."""
         return self.books.affords(index)
 
     def open(self, expected: Mapping[type, Spec], at: Round, down: Tree, *, encoded: bool = False) -> ChannelReceiver:
@@ -262,7 +262,7 @@ class ChannelReceiver:
     @property
     def combined(self) -> Tree:
         """What the server step takes."""
-        if not self.gathered:  # seen one by one anyway: nothing to tell from a difference
+        if not self.gathered:  # seen one by one anyway: nothing to infer from a difference
             self._channel.judge(self._at, self.present)
         found = self._reducer.total()
         total = found if is_mapping(found) else restore(self._decoded(found, self.present), self._layout)

@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Parts:
-    """A user's words, told apart."""
+    """A user's words, distinguished."""
 
     dp: DP | None
     links: list[Transform]
@@ -64,7 +64,7 @@ class Parts:
 
 
 def parts_of(privacy: Any) -> Parts:
-    """Tell the parts of a user's words apart."""
+    """Distinguish the parts of a user's words."""
     found = Parts(None, [], Minimums(), None)
     given = as_parts(privacy)
     for kind in (DP, Minimums, Ledger):
@@ -137,7 +137,7 @@ def make_plan(
 
 
 def _refuse_mixed_precision(federation: Federation) -> None:
-    """Refuse clients of different precision: V has double precision as soon as one client does, and would tell it."""
+    """Refuse clients of different precision: V has double precision as soon as one client does, and would reveal it."""
     double = {name: federation.facts(name).dtype not in ("float32", *HALVES) for name in federation.names}
     if len(set(double.values())) > 1:
         one = next(name for name in double if double[name])
@@ -165,13 +165,13 @@ def plain_channel(
 
 
 def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable[[Meta], Channel]]:
-    """Plan for an engine whose processes hold their own owners only, so that nobody here may look at any rows."""
+    """Plan for an engine whose processes hold their own owners only, so that no rows may be inspected here."""
     parts = parts_of(privacy)
     if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
         raise IncompatibleError(
             f"privacy={privacy!r} is not offered where each process holds its own owners only. Processes of one job "
             "belong to one user, who can read them all: keys that they make for each other hide nothing from that "
-            "user, and noise that is shared under such keys protects nobody. Between organisations use a federation "
+            "user, and noise that is shared under such keys protects nothing. Between organisations use a federation "
             "(protect = 'dp' or 'secure-sum' in its terms); to simulate it, the local engine. Links such as Clip work."
         )
     algorithm, run = for_links(parts.links, algorithm), run_name(None)
@@ -371,7 +371,7 @@ def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, nois
 def alike_for_noise(algorithm: Algorithm, meta: Meta) -> Algorithm:
     """Set an algorithm for noise that protects whole clients: equal weights, a public start, no exact numbers."""
     algorithm = _random_start(_equal_weights(algorithm, alone=True))
-    algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
+    algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would reveal it
     return algorithm
 
 

@@ -83,7 +83,8 @@ def ridge_solve(halves: Array, right: Array, ridge: Array) -> np.ndarray:
 def solve_all(A: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve many small systems; where one is singular, all get their least solution instead of an error.
 
-    An owner that ends in an error on some V's tells whoever chose V that its rows are of the kind that makes them so.
+    An owner that ends in an error on some V's reveals to the server, which chose V, that its rows are of the kind that
+    makes them so.
 
     Examples
     --------

@@ -89,8 +89,8 @@ class FedMF(Algorithm):
 
     Notes
     -----
-    FedMF (with a secure sum in place of its homomorphic encryption) and FedRec's batch form: gradients of an item are
-    divided by its number of ratings, which travels once and inside a sum. Up: (k + 1) m numbers a round, down the
+    FedMF (with secure aggregation in place of its homomorphic encryption) and FedRec's batch form: gradients of an item
+    are divided by its number of ratings, which travels once and inside a sum. Up: (k + 1) m numbers a round, down the
     same.
 
     References
@@ -188,7 +188,7 @@ class FedMF(Algorithm):
         return server, Items(state.mu, item, V)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the root mean square error of the ratings before the last step."""
+        """Return the root mean square error of the ratings before the last step."""
         n = float(state.counts.sum(dtype=np.float64))
         return {"rmse": float(np.sqrt(state.sse / n))} if np.isfinite(state.sse) and n > 0 else {}
 

@@ -1,4 +1,4 @@
-"""Cells that are kept aside to judge by: chosen by what a user's row is, not by who owns it."""
+"""Cells that are held out to judge by: chosen by what a user's row is, not by who owns it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["cells_aside", "only_cells"]
 
 
 def cells_aside(R: Array, share: float, key: int) -> np.ndarray:
-    """Mark a share of the stored cells, the same ones whoever owns the rows and in whatever order they come.
+    """Mark a share of the stored cells, independent of which client owns the rows and of their order.
 
     Parameters
     ----------

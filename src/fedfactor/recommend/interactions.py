@@ -221,5 +221,5 @@ def _columns(ids: Any, items: np.ndarray, what: str) -> np.ndarray:
     known = {item: column for column, item in enumerate(items.tolist())}
     lost = [each for each in ids if each not in known]
     if lost:
-        raise DataError(f"Among the {what} is {lost[0]!r}, which nobody holds.")
+        raise DataError(f"Among the {what} is {lost[0]!r}, which no client holds.")
     return np.array(sorted(known[each] for each in ids), dtype=np.int64)

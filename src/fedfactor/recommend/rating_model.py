@@ -241,7 +241,7 @@ Start = tuple[np.ndarray, np.ndarray, Array, Array, float]
 
 
 class SmallSteps:
-    """One iteration of CNMF after another on few ratings, where arguments made anew would take longer than the sums.
+    """One iteration of CNMF after another on few ratings, where arguments made again would take longer than the sums.
 
     The same kernels in the same order as :func:`bias_step`, :func:`move_item_biases`, :func:`factor_step` and
     :func:`move_items`, so the same bits.

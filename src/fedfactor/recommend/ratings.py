@@ -113,7 +113,7 @@ def compared_columns(ratings: Any, what: str, *, need_rating: bool = True) -> tu
 
 
 def nobody_owns(data: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
-    """Tell whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
+    """Return whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
     return groups is None and not isinstance(data, Mapping) and list(owners) == ["0"]
 
 

@@ -1,4 +1,4 @@
-"""Users with factors, networks or weights, whom one can ask for ratings and recommendations by id."""
+"""Users with factors, networks or weights, which give ratings and recommendations by id."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class UserTable:
         self._columns = {item: column for column, item in enumerate(self.items.tolist())}
 
     def __contains__(self, user: Any) -> bool:
-        """Tell whether a user is here."""
+        """Return whether a user is here."""
         return _plain(user) in self._rows
 
     def rows(self, users: Any) -> np.ndarray:
@@ -65,7 +65,7 @@ class UserTable:
 
     def columns(self, items: Any) -> np.ndarray:
         """Find columns by item id."""
-        return _find(items, self._columns, "item", "only items that somebody rated in fit have factors")
+        return _find(items, self._columns, "item", "only items that were rated in fit have factors")
 
     def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
         """Find rows and columns, −1 for ids that were not in fit."""
@@ -234,7 +234,7 @@ class WeightTable(UserTable):
         return self.V
 
     def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for some columns, the n others that tell most about them."""
+        """Return, for some columns, the n others with the largest weights."""
         if self.V.shape[0] != self.V.shape[1]:
             return super().similar(columns, n)
         weights = np.array(self.V[:, columns].T)
@@ -263,13 +263,13 @@ class DeepTable(UserTable):
         self._b = dmf.item_part(factors.network, np.ascontiguousarray(factors.V.T))
 
     def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Find rows and columns, −1 for ids that were not in fit; an item of which nobody sent a vector is refused."""
+        """Find rows and columns, −1 for ids that were not in fit; an item without an uploaded vector is refused."""
         rows, found = super().places(users, items)
         self._refuse(found[found >= 0])
         return rows, found
 
     def columns(self, items: Any) -> np.ndarray:
-        """Find columns by item id; an item of which nobody sent a vector is refused."""
+        """Find columns by item id; an item without an uploaded vector is refused."""
         found = super().columns(items)
         self._refuse(found)
         return found
@@ -278,7 +278,7 @@ class DeepTable(UserTable):
         lost = found[~np.asarray(self.factors.known)[found]]
         if len(lost):
             raise DataError(
-                f"Nobody published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
+                f"No party published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
                 "run ended before its last exchange."
             )
 
@@ -289,7 +289,7 @@ class DeepTable(UserTable):
         return dmf.probability(dmf.pair_logits(net, a, self._b[columns]))
 
     def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the share of cells that are touched, for users and items that nobody knows."""
+        """Return the share of cells that are touched, for unknown users and items."""
         return np.full(len(rows), self.seen.nnz / max(1, self.seen.shape[0] * self.seen.shape[1]))
 
     def scores(self, rows: np.ndarray) -> np.ndarray:

@@ -175,7 +175,7 @@ def _recommender(out: Path, kind: Any, run: Run) -> Any:
     files = sorted((out / "private").glob(f"*{_MODEL}"))
     if not files:
         raise DataError(
-            f"{out} holds item factors, but no owner's users and ratings: nobody can be recommended anything from it. "
+            f"{out} holds item factors, but no owner's users and ratings: it cannot make recommendations. "
             "Give the folder that fedfactor fit wrote from a table of ratings."
         )
     models = [kind.load(path) for path in files]

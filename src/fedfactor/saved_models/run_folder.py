@@ -39,7 +39,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def read_result(out: Path) -> tuple[dict[str, Any], Run]:
-    """Read the record of a result, and the run that it tells of."""
+    """Read the record of a result, and its run."""
     V, features = read_components(out)
     record = read_record(out)
     method = method_of(record, out, V.shape[0])
@@ -105,7 +105,7 @@ def method_of(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
 
 
 def other_version(out: Path, why: Exception | str, record: dict[str, Any]) -> DataError:
-    """Say that what a record tells cannot be taken, which version wrote it, and the way out."""
+    """Report that a record cannot be used, which version wrote it, and the way out."""
     made = record.get("environment")
     by = made.get("fedfactor", "none") if is_mapping(made) else "none"  # as from a source tree on the path
     version = "another version" if by == "none" else f"fedfactor {str(by)[:20]}"

@@ -66,7 +66,7 @@ def export(result: Any, out: str | os.PathLike[str], *, rows: bool = False, owne
 
 
 def holds_both(target: Path) -> bool:
-    """Tell a table that has room for U and V."""
+    """Return whether a table has room for U and V."""
     return target.name.lower().endswith(".h5ad")
 
 

@@ -1,4 +1,4 @@
-"""The contract of an engine: it returns what the reference engine returns, and tells the callbacks."""
+"""The contract of an engine: it returns what the reference engine returns, and notifies the callbacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_engine_participation(make_engine: MakeEngine, tolerance: float = 0.0) 
 
 
 def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """Clients that do not come are left out, and a round that nobody comes to changes nothing."""
+    """Clients that do not come are left out, and a round without participants changes nothing."""
     names = sorted(small_data())
     flaky = Probe(absent=(f"0 {names[1]}", "2 *", f"3 {names[0]}"))
     run = _compare(make_engine, flaky, small_data(Domain.REAL), tolerance, "drop-outs")
@@ -66,7 +66,7 @@ def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> N
         assert heard == list(range(run.rounds)), f"on_round heard rounds {heard} of a run of {run.rounds}"
         assert [record.index for record in plain] == heard, "a plain function heard other rounds than a Callback"
         assert len(recorder.ended) == 1, f"on_end was called {len(recorder.ended)} times"
-        assert recorder.ended[0] is not None, "on_end was told that the run failed"
+        assert recorder.ended[0] is not None, "on_end was notified of a failed run"
 
 
 def check_engine_stop(make_engine: MakeEngine, tolerance: float = 0.0) -> None:

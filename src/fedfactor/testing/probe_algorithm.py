@@ -81,7 +81,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Probe(Algorithm):
-    """No method anybody would use: sums and gathers in turn, scatters, private and shared streams, nested states.
+    """A method for tests only: sums and gathers in turn, scatters, private and shared streams, nested states.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ class Probe(Algorithm):
     shape : tuple of int
         Of a weight that clients carry along; here so that an engine must bring a tuple across.
     absent : tuple of str
-        Who drops out when, such as ``"2 north"``; ``"2 *"`` for everybody.
+        Who drops out when, such as ``"2 north"``; ``"2 *"`` for every client.
     bad : tuple of str
-        Who sends what nobody should take when, such as ``"2 north NaN"``, or ``"2 north lie"`` for sums that no rows
+        Which client sends invalid values when, such as ``"2 north NaN"``, or ``"2 north lie"`` for sums that no rows
         can give; ``"2 north quiet"`` leaves out what may be left out.
     gathers : bool
         False asks for sums only, in every round.
@@ -183,11 +183,11 @@ class Probe(Algorithm):
         return Server(V, own, np.float64(np.abs(V - state.V).max())), Ask(V)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether V hardly moved."""
+        """Return whether V hardly moved."""
         return float(state.moved) < self.tol
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell how far V moved."""
+        """Return how far V moved."""
         return {"moved": float(state.moved)} if np.isfinite(state.moved) else {}
 
     def finish(self, shard: Shard, state: Memory, down: Tree) -> LocalFactors:

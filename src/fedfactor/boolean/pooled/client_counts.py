@@ -28,7 +28,7 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.pytree import Array, record
 
 SALT = 0x5EED
-"""Where the choice of rows starts from; everybody knows it, and it chooses by the cells of a row alone."""
+"""Where the choice of rows starts from; it is public, and it chooses by the cells of a row alone."""
 
 
 @record("pooled_bmf.Home")

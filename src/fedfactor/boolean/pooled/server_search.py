@@ -582,7 +582,7 @@ def settled(size: Sizes, state: Search) -> Factor:
 
 
 def figures(size: Sizes, state: Search) -> dict[str, float]:
-    """Tell the loss of the best V so far, and that of the most frequent columns, one each, or of one row for all."""
+    """Return the loss of the best V so far, and that of the most frequent columns, one each, or of one row for all."""
     ones = np.asarray(state.ones)
     seen = np.asarray(state.seen)
     total = int(ones.sum())

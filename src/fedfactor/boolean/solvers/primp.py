@@ -89,7 +89,7 @@ def primp(
     U = as_like(rng.random((X.shape[0], k)), X)
     V = as_like(rng.random((k, X.shape[1])), X)
     steps = 0
-    for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
+    for steps in range(1, max_iter + 1):  # noqa: B007, stored in the result
         U = _step(U, gram_rows(V), cross(X, V), weight)
         G = gram(U)
         A = sums(U, X)

@@ -77,7 +77,7 @@ def zhang(
     U = as_like(U * balance, X)
     V = as_like(V / balance[:, None], X)
     steps = 0
-    for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
+    for steps in range(1, max_iter + 1):  # noqa: B007, stored in the result
         V = _update(V.T, gram(U), sums(U, X).T, lam).T
         U = _update(U, gram_rows(V), cross(X, V), lam)
         lam = min(lam * growth, 1e10)

@@ -162,7 +162,7 @@ class DaskClients(Clients):
                 yield name, worker.landed(factors), worker.landed(score)
 
     def about(self) -> dict[str, Any]:
-        """Tell how many workers there were."""
+        """Return how many workers there were."""
         return {"dask_workers": len(self.own)}
 
     def close(self) -> None:

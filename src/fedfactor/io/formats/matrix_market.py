@@ -19,7 +19,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.io.file_content import Content, Reading, refuse_bomb
 from fedfactor.io.formats.npz import checked_csr
 
-_LONGEST = 1 << 16  # no line of the format is nearly so long, but for comments, which nobody needs whole
+_LONGEST = 1 << 16  # no line of the format is nearly so long, but for comments, which no party needs whole
 _LINES = 1 << 16
 _KINDS = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "pattern": 0}
 _SHAPES = ("general", "symmetric", "skew-symmetric")

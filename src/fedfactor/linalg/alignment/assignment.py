@@ -64,8 +64,8 @@ def plan(
         ``lap``: one row for one row (Hungarian method). ``lap_rho``: the same on ``1 − correlation``, and only for
         pairs whose correlation is significantly positive; other rows stay alone. ``sinkhorn``: rows share their mass,
         by entropic transport. ``sinkhorn_rho``: likewise, with a place for mass that belongs to no row. ``knn``: each
-        row of the reference takes the mean of its nearest rows of V, whoever else takes them. ``simplex``: each row
-        of the reference is approximated by a convex combination of rows of V, the exact minimizer under ``P1 = 1``
+        row of the reference takes the mean of its nearest rows of V, which other rows may take, too. ``simplex``: each
+        row of the reference is approximated by a convex combination of rows of V, the exact minimizer under ``P1 = 1``
         and ``P ≥ 0`` (D₃ of the paper), without the constraint on columns that ``sinkhorn`` adds.
     alpha : float
         Level of the one-sided test of each correlation (``*_rho``).
@@ -135,7 +135,7 @@ def plan(
 
 
 def is_partial(method: Method) -> bool:
-    """Tell whether a method may leave rows alone.
+    """Return whether a method may leave rows alone.
 
     Examples
     --------
@@ -294,7 +294,7 @@ def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations
     columns = np.append(np.ones(n), float(k))
     P = transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
     # A row that finds a partner for less than half of itself is alone: averages divide by the mass, so that crumbs of a
-    # strong component would otherwise fill the places of components that nobody else has.
+    # strong component would otherwise fill the places of components that no other party has.
     return P * (P.sum(axis=1, keepdims=True) >= 0.5)
 
 

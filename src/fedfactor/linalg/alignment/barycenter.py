@@ -247,7 +247,7 @@ def _mass(plans: Sequence[Array]) -> Array:
 def _average(
     V: Array, Vs: Sequence[Array], plans: Sequence[Array], weights: Sequence[float], *, hard: bool = False
 ) -> Array:
-    """Average the aligned factors row by row; a row that nobody speaks of stays."""
+    """Average the aligned factors row by row; a row without contributions is unchanged."""
     if hard:  # rows change places, which is cheaper than a product
         return sum(w * one[permutation(P)] for w, P, one in zip(weights, plans, Vs, strict=True)) / sum(weights)
     xp = array_namespace(V)

@@ -16,7 +16,7 @@ __all__ = ["agreement", "mean_similarity"]
 
 
 def agreement(V: Array, reference: Array) -> tuple[float, float, float]:
-    """Tell how far V is from a reference: after the best reordering of rows, as it stands, and by the angle of rows.
+    """Return how far V is from a reference: after the best reordering of rows, as it stands, and by the angle of rows.
 
     Parameters
     ----------

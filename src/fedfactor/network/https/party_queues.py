@@ -164,7 +164,7 @@ class PartyQueues:
             return arrivals
 
     def rest(self) -> None:
-        """Forget requests and answers of a run that ended: until the next one nobody has to upload anything."""
+        """Forget requests and answers of a run that ended: until the next one there is nothing to upload."""
         with self._arrived:
             self.longest = SHORT
             for queue in self._queues.values():

@@ -152,9 +152,9 @@ class DistributedNMF(RefitRows):
         return Server(V, np.float64(sse), np.float64(up.total), flat), Factor(V)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the last rounds brought next to nothing."""
+        """Return whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= 3
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of V with the U that the nodes have."""
+        """Return the relative error of V with the U that the nodes have."""
         return {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}

@@ -182,7 +182,7 @@ class SynSD(PartySteps):
         return Server(V, state.step + self.local_steps, *_error(up)), Common(V)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of the V that the parties received, with the U they had."""
+        """Return the relative error of the V that the parties received, with the U they had."""
         return _report(state)
 
 
@@ -319,5 +319,5 @@ class SynSSD(PartySteps):
         return Stepped(state.V, state.step)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error when a whole V was sent last."""
+        """Return the relative error when a whole V was sent last."""
         return _report(state)

@@ -162,7 +162,7 @@ class PooledNMF(Algorithm):
     per round: two products with X.
     The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
 
-    With a divergence, scores of hidden cells mix one per cent of a flat row into what is foretold, so that a cell that
+    With a divergence, scores of hidden cells mix one per cent of a flat row into what is predicted, so that a cell that
     was held to be impossible costs much, not infinitely much.
 
     References
@@ -231,7 +231,7 @@ class PooledNMF(Algorithm):
     )
     weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = setting(
         "What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which makes "
-        "them count alike too, but needs nobody else's number of rows (:func:`fedfactor.dp` sets it for privacy of "
+        "them count alike too, but needs no other party's number of rows (:func:`fedfactor.dp` sets it for privacy of "
         "whole owners); or as given.",
         default="rows",
         check=False,
@@ -240,7 +240,7 @@ class PooledNMF(Algorithm):
         "For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of "
         ":math:`\\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up "
         'elsewhere. ``"auto"``: :math:`4 e^2 k / p + 0.01 (k / p)^2` for a row of p observed cells, where :math:`e^2` '
-        "is the share of the squares of all observed cells that is not explained so far; sums tell it, and it never "
+        "is the share of the squares of all observed cells that is not explained so far; sums contain it, and it never "
         "rises.",
         default="auto",
         at_least=0,
@@ -282,7 +282,7 @@ class PooledNMF(Algorithm):
 
     @property
     def handles_half(self) -> bool:
-        """Tell whether rows may be of half precision, or come block by block: where only products touch them."""
+        """Return whether rows may be of half precision, or come block by block: where only products touch them."""
         return find_loss(self.loss).squared and not self.n_private and self.row_clip is None
 
     def check(self, meta: Meta) -> None:
@@ -413,7 +413,7 @@ class PooledNMF(Algorithm):
             kind = find_loss(self.loss)
             if kind.squared:
                 return state, _times(weight, pooled_start.filled_sums(shard.X, shard.mask, V, state.total))
-            # After a restart U begins anew: steps that multiply do not bring back what is zero.
+            # After a restart U begins again: steps that multiply do not bring back what is zero.
             up = pooled_start.turned_sums(shard.X, shard.mask, V, state.total, kind)
             return replace(state, U=state.U[:, :0]), _times(weight, up)
         X = shard.X
@@ -490,7 +490,7 @@ class PooledNMF(Algorithm):
             pooled = beside_held(pooled, held)
         V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
         whole = np.nan if up.total is None else float(up.total)
-        # On a card the loss decides there, and nobody waits for it.
+        # On a GPU the loss decides there, without synchronization.
         beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
         pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
         since = at.index - (0 if state.begun is None else int(state.begun.index))
@@ -615,16 +615,16 @@ class PooledNMF(Algorithm):
         return replace(self, misfit=misfit, begin=begin)
 
     def steady(self, state: Server, down: Factor | Wide | Alone) -> bool:
-        """Tell whether rounds depend on sums of complete rows on a card alone, and one such round has been taken."""
+        """Return whether rounds depend on sums of complete rows on a GPU alone, and one such round has been taken."""
         free = self.alpha_U == 0 and self.alpha_V in (0, "same") and self.handles_half and self._held is None
         return free and isinstance(down, Factor) and isinstance(state.up, Sums) and hasattr(state.loss, "is_cuda")
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the last rounds brought next to nothing."""
+        """Return whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of those who took part, as far as the sums say it."""
+        """Return the relative error of those who took part, as far as the sums say it."""
         sse = float(state.sse)
         total = float(state.total)
         return {"relative_error": float(np.sqrt(sse / total))} if total > 0 and np.isfinite(sse) else {}

@@ -1,4 +1,4 @@
-"""What a server of sums keeps track of: how boldly to extrapolate, and for whom the sums speak."""
+"""What a server of sums keeps track of: the step of the extrapolation, and the participants of the sums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Extrapolation:
     """How boldly V is extrapolated, and for how many rounds the loss has hardly moved.
 
-    Plain numbers, or tensors without dimensions on a card, which then decides by itself: nobody waits for it.
+    Plain numbers, or tensors without dimensions on a GPU, which then decides without synchronization.
     """
 
     beta: Any
@@ -67,7 +67,7 @@ class Extrapolation:
 
 
 def beside(loss: Any, *numbers: Any) -> tuple[Any, ...]:
-    """Return numbers as the loss is: plain, or on its card.
+    """Return numbers as the loss is: plain, or on its GPU.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def as_leaf(number: Any) -> Any:
 
 
 def is_zero(number: Any) -> bool:
-    """Tell a plain zero; of what lies on a card nobody asks.
+    """Return whether a plain number is zero; tensors on a GPU are not inspected.
 
     Examples
     --------

@@ -111,7 +111,7 @@ def messages(start: str, k: int, meta: Meta) -> dict[type, Spec]:
 
 
 def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
-    """Draw the first components, from a stream that everybody knows."""
+    """Draw the first components, from a stream that all clients know."""
     V = unit_rows(at.shared_rng(start).exponential(size=(width(start, k, meta), meta.n_features))).astype(meta.dtype)
     return Wide(V) if start == "wide" else Alone(V)
 
@@ -149,7 +149,7 @@ def turned_sums(X: Array, mask: Any, V: Array, total: Array, loss: Loss) -> Wide
     """Sum as :func:`wide_sums` does over the rows whose squared error is near this loss; `V` is as it was sent.
 
     Cells are taken to a power. Where the loss looks at ratios, they are divided by the level of their row, which its
-    owner knows, and of their column, which V tells. A missing cell is the mean of its row here, or zero where only
+    owner knows, and of their column, which V contains. A missing cell is the mean of its row here, or zero where only
     stored cells are observed: these rounds say where to begin, not where to end.
     """
 

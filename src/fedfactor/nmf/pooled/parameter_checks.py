@@ -41,7 +41,7 @@ def _check_weights(weights: Any, meta: Meta) -> None:
     for name in meta.clients:
         _check_number(f"weights[{name!r}]", weights[name])
     if not any(weights[name] > 0 for name in meta.clients):
-        raise ValueError("All weights are zero: nobody would be listened to.")
+        raise ValueError("All weights are zero: at least one client needs a positive weight.")
 
 
 def _check_row_clip(algorithm: Any, meta: Meta) -> None:
@@ -106,8 +106,8 @@ def _check_pairs(algorithm: Any, meta: Meta) -> None:
         )
     if paid_V and algorithm.weights == "mean":
         raise IncompatibleError(
-            "alpha_V counts for each row, but with weights='mean' (as privacy of whole owners sets it) nobody is told "
-            "how many rows there are. Set alpha_V=0."
+            "alpha_V counts for each row, but with weights='mean' (as privacy of whole owners sets it) no client "
+            "learns how many rows there are. Set alpha_V=0."
         )
     if paid_V and meta.n_rows is None:
         raise IncompatibleError("alpha_V counts for each row, but the number of rows is not known here. Set alpha_V=0.")

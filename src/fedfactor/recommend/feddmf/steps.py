@@ -94,7 +94,7 @@ def set_aside(settings: FedDMF, shard: Shard, rng: np.random.Generator) -> tuple
 
 
 def held_out(shard: Shard, columns: np.ndarray) -> np.ndarray:
-    """Number the cells that the shard keeps aside for evaluation."""
+    """Number the cells that the shard holds out for evaluation."""
     if shard.holdout is None:
         return np.zeros(0, np.int64)
     mask = np.asarray(shard.holdout, bool)

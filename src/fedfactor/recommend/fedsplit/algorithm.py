@@ -53,7 +53,7 @@ class FedSPLIT(RatingParts):
     Two exchanges (three with ``item_bias="count"``): up 2 + 2m numbers and then :math:`k_c m`; down 1 + m and then
     :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
-    biases, unrated items and those of few raters drawn so that V does not tell which they are, lower ranks for small
+    biases, unrated items and those of few raters drawn so that V does not show which they are, lower ranks for small
     owners, bias steps that cannot overshoot, a joint step by coordinate descent, steps at home after distillation;
     :meth:`as_printed` has none of these. Residuals and counts are sums; ``privacy=SecureSum(gathered="clear")`` hides
     them from the server as well.
@@ -82,7 +82,7 @@ class FedSPLIT(RatingParts):
         default="third",
     )
     item_bias: Literal["pooled", "count", "mean"] = setting(
-        '``"pooled"``: item biases from sums over all owners, before anybody factors. ``"count"``: owners\' own '
+        '``"pooled"``: item biases from sums over all owners, before any client factors. ``"count"``: owners\' own '
         'biases, averaged by their numbers of ratings (one more exchange). ``"mean"``: the plain average, as printed. '
         "Numbers of ratings travel only inside sums.",
         default="pooled",
@@ -115,9 +115,9 @@ class FedSPLIT(RatingParts):
         at_least=1,
     )
     scale: tuple[float, float] | None = setting(
-        "The lowest and the highest rating that everybody agreed on, to which predictions are clipped; by default the "
-        "smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are left "
-        "out, wherever single uploads are seen, and their senders named.",
+        "The lowest and the highest rating that all clients agreed on, to which predictions are clipped; by default "
+        "the smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are "
+        "left out, wherever single uploads are seen, and their senders named.",
         default=None,
         because="the lowest and the highest rating",
         shown="(low, high)",
@@ -184,15 +184,15 @@ class FedSPLIT(RatingParts):
 
     @property
     def _extra(self) -> int:
-        """Tell whether item biases take an exchange of their own: they must be summed, and V must not."""
+        """Return whether item biases take an exchange of their own: they must be summed, and V must not."""
         return int(self.item_bias == "count" or (self.item_bias == "mean" and self.joint == "sum"))
 
     @property
     def against_noise(self) -> str:
-        """Explain that the server tells false sums from true ones by their bounds."""
+        """Explain that the server distinguishes false sums from true ones by their bounds."""
         return (
             "its server refuses sums that no ratings can give, and sums with noise are such. Use PooledCF without "
-            "noise under a secure sum, or PooledNMF with noise."
+            "noise under secure aggregation, or PooledNMF with noise."
         )
 
     def check(self, meta: Meta) -> None:
@@ -327,7 +327,7 @@ class FedSPLIT(RatingParts):
         return server, Basis(server.mu, server.item, V)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the protocol has come to its end."""
+        """Return whether the protocol has come to its end."""
         return bool(state.done)
 
     def report(self, state: Server) -> dict[str, float]:
@@ -417,7 +417,7 @@ class FedSPLIT(RatingParts):
         good = {name: each for (name, each), out in zip(up.items(), bad, strict=True) if not out}
         rejected = state.rejected | np.isin(_names(state), np.array(list(up), str)[bad])
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
-        if not good:  # nothing to join: everybody keeps the model of its own ratings
+        if not good:  # nothing to join: every client keeps the model of its own ratings
             return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)
         S = np.concatenate([each.V for each in good.values()])
         item = state.item

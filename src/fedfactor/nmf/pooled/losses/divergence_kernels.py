@@ -70,7 +70,7 @@ def floor_of(kind: Divergence, dtype: Any) -> float:
 def divergence_rows(
     kind: Divergence, U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: float = 0.0, l2: float = 0.0
 ) -> Array:
-    """Improve each row of `U` by multiplicative steps; a row of zeros begins anew, as in counts.
+    """Improve each row of `U` by multiplicative steps; a row of zeros begins again, as in counts.
 
     What a row becomes depends on that row, on its observed cells and on V alone. The divergence, with ``l1 Σ U`` and
     ``l2 ‖U‖² / 2``, never rises. O(n m k) per step for dense rows, O(stored k) where only stored cells are observed.
@@ -128,7 +128,7 @@ def divergence_error(
     """Return twice the divergence, the number of cells, and twice the divergence of rows that are flat.
 
     A flat row has its own mean in every observed cell, which for β-divergences is the nearest of all flat rows. With a
-    `background`, that share of what is foretold comes from the flat row.
+    `background`, that share of what is predicted comes from the flat row.
     """
     xp = array_namespace(U)
     ones = as_like(np.ones((1, X.shape[1])), U)

@@ -46,7 +46,7 @@ def count_rows(
 ) -> Array:
     r"""Improve each row of `U` by multiplicative steps ``U ∗ (X / UV) Vᵀ / (1 Vᵀ + l1 + l2 U)``.
 
-    `bold`: go further along every step, see :func:`boldly`; with an `l2` steps stay plain. A row of zeros begins anew,
+    `bold`: go further along every step, see :func:`boldly`; with an `l2` steps stay plain. A row of zeros begins again,
     from the same share of every component: what a row becomes depends on that row, on its counts and on V alone.
 
     Examples
@@ -165,7 +165,7 @@ def count_error(X: Array, U: Array, V: Array, mask: Any = None, *, background: f
     """Return twice ``D(X ‖ UV)``, the number of cells, and :func:`flat_divergence`.
 
     Twice, so that its root is what scikit-learn calls the reconstruction error. With a `background`, that share of what
-    is foretold comes from a flat row instead: ``(1 − b) UV + b`` times the row's mean over these cells.
+    is predicted comes from a flat row instead: ``(1 − b) UV + b`` times the row's mean over these cells.
 
     Examples
     --------

@@ -28,7 +28,7 @@ LAST_STEPS = 100
 """Multiplicative steps on U for a final V."""
 
 HIDDEN_BACKGROUND = 0.01
-"""Share of a flat row in what a divergence foretells of hidden cells: held to be impossible, a cell that is there would
+"""Share of a flat row in what a divergence predicts of hidden cells: held to be impossible, a cell that is there would
 cost infinitely much, and all ranks would look alike."""
 
 
@@ -40,9 +40,9 @@ FLAT_SHARE = 0.01
 
 
 class Step(NamedTuple):
-    """A new V, the loss there (a bound of it where sums do not tell more), and its part that is error; None: untold.
+    """A new V, the loss there (a bound of it where sums do not reveal more), and its part that is error; None: unknown.
 
-    Both are numbers, or tensors without dimensions on a card that need not be there yet.
+    Both are numbers, or tensors without dimensions on a GPU that need not be there yet.
     """
 
     V: Array
@@ -139,7 +139,7 @@ class Loss(ABC):
         return False
 
     def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
-        """Tell whether U pays for anything, so that clients must say how much."""
+        """Return whether U pays for anything, so that clients must say how much."""
         return alpha_U > 0 or n_private > 0
 
     def penalty(self, pay: Penalty, V: Array, mask: Any, *, own: bool = False) -> Penalty:
@@ -152,7 +152,7 @@ class Loss(ABC):
 
     @abstractmethod
     def rows(self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty) -> Array:
-        """Improve U, every row for itself; rows of zeros begin anew."""
+        """Improve U, every row for itself; rows of zeros begin again."""
 
     @abstractmethod
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> Any:
@@ -178,7 +178,7 @@ class Loss(ABC):
 
     @abstractmethod
     def step(self, V: Array, up: Any, pooled: Any, share: float, sweeps: int, pay: tuple[float, float]) -> Step:
-        """Improve V on the pooled sums; tell the loss of those who took part, a `share` of all."""
+        """Improve V on the pooled sums; report the loss of those who took part, a `share` of all."""
 
     def ahead(self, V: Array, V_last: Array, beta: float) -> Array:
         """Extrapolate, leaving a share of every entry."""
@@ -223,7 +223,7 @@ def mixed_with_mean(V: Array) -> Array:
 
 
 def told_by_gain(up: Any, V: Array, new: Array, gain: float, share: float, pay: tuple[float, float]) -> Step:
-    """Tell the loss after a step that lowered half of it, what V pays included, by `gain` at least."""
+    """Return the loss after a step that lowered half of it, what V pays included, by `gain` at least."""
     if up.sse is None:
         return Step(new, None, None)
     extra = 0.0 if up.extra is None else float(up.extra)

@@ -64,7 +64,7 @@ class MultiplicativeLoss(Loss):
 
     @property
     def positive(self) -> bool:
-        """Whether a zero costs infinitely much, whatever is foretold."""
+        """Whether a zero costs infinitely much, whatever is predicted."""
         return False
 
     @property
