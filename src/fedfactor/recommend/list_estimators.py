@@ -112,7 +112,7 @@ class PooledRidge(CatalogueRecommender):
 
     Parameters
     ----------
-    n_components : int, at least 1, default=32
+    n_components : int, at least 1, default=128
         Directions d; fewer where there are fewer common items.
     ridge : float, above 0, default=30.0
         Regularization λ of the coefficients.
@@ -154,7 +154,7 @@ class PooledRidge(CatalogueRecommender):
 
     def __init__(
         self,
-        n_components: int = 32,
+        n_components: int = 128,
         *,
         ridge: float = 30.0,
         min_users: int = 3,

@@ -37,6 +37,8 @@ MOST_FACTOR = 1e4
 """Largest item factor at unit spread of the ratings that owners accept: huge ones would silence who rated the item."""
 PAUSE = 2
 """Exchanges after such a change before the next: the items must have answered first."""
+LEAST_LEVELS = 0.02
+"""Least variance of item biases, as a share of that of all ratings, from which their regularization follows."""
 
 
 @record("pooled_cf.Begin")
@@ -90,6 +92,16 @@ class Sums:
     aside_n: Array | None = telemetry(default=None)
 
 
+@record("pooled_cf.Best")
+class Best:
+    """The items' side at the least error on the validation ratings so far, and the strength it was reached with."""
+
+    error: Array
+    strength: Array
+    V: Array
+    item: Array
+
+
 @record("pooled_cf.Local")
 class Local:
     """Stays home: nothing but the number of users; their side of the model follows from the items'."""
@@ -116,6 +128,7 @@ class Server:
     steps: Array
     full: Array
     n_clients: Array
+    best: Best
 
 
 @declares_settings
@@ -185,15 +198,15 @@ class PooledCF(Algorithm):
     iterations: int = setting("Exchanges at most before the last two.", default=17, at_least=1)
     validation: float = setting(
         "Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether λ and λ₀ "
-        "should both be halved or doubled (users try either at home; one direction only). The last two exchanges use "
-        "all ratings. 0 keeps none aside.",
+        "should both be halved or doubled (users try either at home; one direction only, and back at the end where that "
+        "did not help). The last two exchanges use all ratings. 0 keeps none aside, and λ and λ₀ as they are.",
         default=0.05,
         at_least=0,
         below=1,
     )
     tol: float = setting(
         "Go on to the last two exchanges when three in a row lower the error on the ratings kept aside by less than "
-        "this share; 0 uses all iterations, and λ and λ₀ as they are.",
+        "this share; 0 uses all iterations.",
         default=2e-4,
         at_least=0,
     )
@@ -284,6 +297,7 @@ class PooledCF(Algorithm):
             steps=none,
             full=none,
             n_clients=np.int64(meta.n_clients),
+            best=Best(np.float64(np.inf), one, V, row),
         )
         return server, Begin(np.float64(self._aside), key)
 
@@ -382,6 +396,7 @@ class PooledCF(Algorithm):
             state = self._levelled(state, up)
             return state, self._ask(state)
         share = len(at.participants) / int(state.n_clients)
+        asked = state
         V, item = self._items(state, up)
         V = state.V + share * (V - state.V)
         item = state.item + share * (item - state.item)
@@ -390,17 +405,26 @@ class PooledCF(Algorithm):
         if int(state.full):
             state = replace(state, full=state.full + 1)
         else:
-            state = self._judged(state, up, share)
+            state = self._judged(state, up, share, asked)
             over = int(state.steps) >= self.iterations or (self.tol > 0 and int(state.flat) >= PATIENCE)
             state = replace(state, full=np.int64(over))
+            if over and np.isfinite(state.best.error) and float(state.best.strength) != float(state.strength):
+                # The way back: another strength has foretold the validation ratings better.
+                best = state.best
+                state = replace(state, V=best.V, item=best.item, strength=best.strength, error=best.error)
         return state, self._ask(state)
 
-    def _judged(self, state: Server, up: Sums, share: float) -> Server:
-        """Remember the error on the ratings kept aside, and for how long it has hardly fallen."""
+    def _judged(self, state: Server, up: Sums, share: float, asked: Server) -> Server:
+        """Keep the error on the validation ratings, how long it has hardly fallen, and the best items so far.
+
+        The error is that of the items that were sent, those of `asked`.
+        """
         n = 0.0 if up.aside_n is None or up.aside_sse is None else float(up.aside_n)
         if n <= 0:
             return state
         errors = np.sqrt(np.maximum(np.asarray(up.aside_sse, np.float64), 0.0) / n)
+        if share == 1 and errors[0] < float(state.best.error):
+            state = replace(state, best=Best(np.float64(errors[0]), asked.strength, asked.V, asked.item))
         state = self._strength(state, errors, share)
         still = int(state.moved) == int(state.steps)
         hardly = np.isfinite(state.error) and float(state.error) - errors[0] <= self.tol * errors[0] and not still
@@ -409,10 +433,11 @@ class PooledCF(Algorithm):
 
     def _strength(self, state: Server, errors: np.ndarray, share: float) -> Server:
         """Go over to another strength of the regularisation where that pays, in one direction only."""
+        # With tol=0 as well: it governs when to stop, not what to choose.
         best = int(errors.argmin())
         step = float(np.log2(STRENGTHS[best]))
         early = int(state.steps) - int(state.moved) < PAUSE
-        if share < 1 or self.tol == 0 or early or step * float(state.turn) < 0:
+        if share < 1 or early or step * float(state.turn) < 0:
             return state
         if errors[0] - errors[best] <= WORTH * errors[0]:
             return state

@@ -34,6 +34,7 @@ from fedfactor.linalg.row_clipping import (
 from fedfactor.linalg.single_pass import Pass, go_together, passes
 from fedfactor.nmf.pooled import initialization as pooled_start
 from fedfactor.nmf.pooled.extrapolation import (
+    PATIENCE,
     Extrapolation,
     as_leaf,
     beside,
@@ -68,9 +69,6 @@ from fedfactor.nmf.pooled.restarts import (
     split,
 )
 from fedfactor.nmf.pooled.warm_start import Begin, beside_held, in_units
-
-PATIENCE = 3
-"""Flat rounds in a row after which the run counts as converged."""
 
 
 @record("pooled_nmf.Factor")
@@ -507,7 +505,7 @@ class PooledNMF(Algorithm):
             units=None if state.units is None else state.units * as_like(divide[:, 0], state.units),
         )
         # On a GPU the squared loss decides there, and no round waits for it.
-        if server.begun is not None and not hasattr(loss, "is_cuda") and self.converged(server):
+        if server.begun is not None and not hasattr(loss, "is_cuda") and self._stands(server):
             return self._leave_if_stuck(server, server.begun, pooled, at)
         return server, Factor(server.sent, server.misfit, server.units)
 
@@ -619,6 +617,10 @@ class PooledNMF(Algorithm):
     def converged(self, state: Server) -> bool:
         """Tell whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
+
+    def _stands(self, state: Server) -> bool:
+        """Whether steps are so small that a restart may be due: multiplicative ones leave a saddle slowly."""
+        return self.tol > 0 and int(state.flat) >= (PATIENCE if find_loss(self.loss).squared else PATIENCE - 1)
 
     def report(self, state: Server) -> dict[str, float]:
         """Return the relative error of those who took part, as far as sums say it, and the rounds still expected."""

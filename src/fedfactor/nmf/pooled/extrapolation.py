@@ -16,6 +16,9 @@ T = TypeVar("T")
 RECENT = 4.0
 """The mean of past losses weighs round t by this power of t: most of it comes from the last quarter of the rounds."""
 
+PATIENCE = 3
+"""Flat rounds in a row after which a run has converged."""
+
 GAIN = 50.0
 """Times ``tol`` is the share of the loss that all further rounds together may be expected to bring when a run ends."""
 
@@ -40,8 +43,9 @@ class Extrapolation:
     def after(self, loss: Any, before: Any, tol: float, rounding: Any = 0.0) -> Extrapolation:
         """Speed up while the loss falls; slow down, and take that pace for the most, when it rises (Ang and Gillis).
 
-        A round is flat when it lowers the loss by less than ``tol``, and all further ones are expected to lower it by
-        less than ``GAIN`` times that: steps become small long before a slow descent has ended.
+        A round is flat when it lowers the loss by less than ``tol``. The last one of ``PATIENCE`` flat rounds counts
+        only when all further ones are expected to lower the loss by less than ``GAIN`` times that share: steps become
+        small long before a slow descent has ended.
 
         A rise below ``rounding`` is none: the order of additions would decide it, and with it who owns which row. A
         rise by less than ``tol`` brings as little as such a fall: a ridge that follows from V lets losses creep up.
@@ -56,9 +60,8 @@ class Extrapolation:
         True
         >>> [Extrapolation(0.5, 1.0, 1).after(loss, 10.0, tol=1e-4).flat for loss in (9.0, 9.9999, 10.0001, 11.0)]
         [0, 2, 2, 0]
-        >>> slow = Extrapolation(0.5, 1.0, 1, mean=10.03, count=200.0)
-        >>> slow.after(9.9999, 10.0, tol=1e-4).flat
-        0
+        >>> [Extrapolation(0.5, 1.0, 2, mean, 200.0).after(9.9999, 10.0, tol=1e-4).flat for mean in (10.005, 10.03)]
+        [3, 2]
         """
         if loss is None:
             # Without a loss nothing would notice an overshoot.
@@ -68,17 +71,20 @@ class Extrapolation:
         most = 1.05 * self.most
         faster = 1.05 * self.beta
         hardly = (before < np.inf) & (abs(before - loss) <= tol * before) & (tol > 0)
-        hardly = hardly & (abs(RECENT * (mean - loss)) <= GAIN * tol * loss + rounding)
+        ended = abs(RECENT * (mean - loss)) <= GAIN * tol * loss + rounding
         if hasattr(loss, "is_cuda"):
             most = most.clip(max=1.0)
             faster = faster.minimum(most)
             # A number times 1, and another times 0: no choice that the processor would have to make.
             back = rise.double()
             on = (~rise).double()
-            flat = hardly * (self.flat + 1)
+            longer = self.flat + 1
+            flat = hardly * (ended * longer + ~ended * longer.clip(max=PATIENCE - 1))
             beta = back * self.beta / 1.5 + on * faster
             return Extrapolation(beta, back * self.beta + on * most, flat, mean, count, on)
-        flat = self.flat + 1 if hardly else 0
+        flat = 0
+        if hardly:
+            flat = self.flat + 1 if ended else min(self.flat + 1, PATIENCE - 1)
         if rise:
             return Extrapolation(self.beta / 1.5, self.beta, flat, mean, count, good=False)
         most = min(1.0, most)
