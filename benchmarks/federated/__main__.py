@@ -32,8 +32,8 @@ HEAD = """# Results: benchmark of federated factorization
 Each row is one data set under one split of its rows: dealt at random to five clients; every label at a client of its
 own; one client with four fifths of the rows and twenty with the rest. `gap` is the median over seeds 101 to 103 of how
 much worse the federated result is than the central reference on pooled rows, in percent (below zero: better); `worst`
-is the worst seed. Exchanges and megabytes are those of all clients in the run with the first seed, with all parameters at
-their defaults. Central references of ratings and lists are tuned on held-out training cells.
+is the worst seed. Exchanges and megabytes are those of all clients in the run with the first seed, with all parameters
+at their defaults. Central references of ratings and lists are tuned on held-out training cells.
 
 `python -m benchmarks.federated` writes this page. Add a method by `--method package.module:function --task TASK`, where
 `function(rank)` returns an algorithm: its rows then stand beside those of the defaults.

@@ -37,8 +37,8 @@ MOST_FACTOR = 1e4
 """Largest item factor at unit spread of the ratings that owners accept: huge ones would silence who rated the item."""
 PAUSE = 2
 """Exchanges after such a change before the next: the items must have answered first."""
-LEAST_LEVELS = 0.02
-"""Least variance of item biases, as a share of that of all ratings, from which their regularization follows."""
+LAST_TURN = 2.0
+"""What the direction of a change is multiplied by where it leads back: after it there is no further change."""
 
 
 @record("pooled_cf.Begin")
@@ -198,8 +198,8 @@ class PooledCF(Algorithm):
     iterations: int = setting("Exchanges at most before the last two.", default=17, at_least=1)
     validation: float = setting(
         "Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether λ and λ₀ "
-        "should both be halved or doubled (users try either at home; one direction only, and back at the end where that "
-        "did not help). The last two exchanges use all ratings. 0 keeps none aside, and λ and λ₀ as they are.",
+        "should both be halved or doubled (users try either at home; in one direction, and once back). The last two "
+        "exchanges use all ratings. 0 keeps none aside, and λ and λ₀ as they are.",
         default=0.05,
         at_least=0,
         below=1,
@@ -432,17 +432,20 @@ class PooledCF(Algorithm):
         return replace(state, error=np.float64(errors[0]), flat=flat)
 
     def _strength(self, state: Server, errors: np.ndarray, share: float) -> Server:
-        """Go over to another strength of the regularisation where that pays, in one direction only."""
-        # With tol=0 as well: it governs when to stop, not what to choose.
+        """Go over to another strength of the regularization where that pays; once it may go back, and then stays.
+
+        With ``tol=0`` as well, which governs when to stop, not what to choose.
+        """
         best = int(errors.argmin())
         step = float(np.log2(STRENGTHS[best]))
         early = int(state.steps) - int(state.moved) < PAUSE
-        if share < 1 or early or step * float(state.turn) < 0:
+        if share < 1 or early or abs(float(state.turn)) == LAST_TURN:
             return state
         if errors[0] - errors[best] <= WORTH * errors[0]:
             return state
         strength = float(state.strength) * float(STRENGTHS[best])
-        return replace(state, strength=np.float64(strength), moved=np.int64(state.steps), turn=np.float64(step))
+        turn = LAST_TURN * step if step * float(state.turn) < 0 else step
+        return replace(state, strength=np.float64(strength), moved=np.int64(state.steps), turn=np.float64(turn))
 
     def _levelled(self, state: Server, up: Levels) -> Server:
         """Set mean and spread of the ratings, and first item biases; items without ratings have no factors."""

@@ -134,8 +134,8 @@ class PooledRidge(Algorithm):
     """
 
     n_components: int = setting(
-        "Directions d; fewer where there are fewer common items. The ridge shrinks those that explain little, so that a "
-        "large d costs traffic, d numbers for each item, rather than accuracy.",
+        "Directions d; fewer where there are fewer common items. The ridge shrinks those that explain little: a large "
+        "d costs traffic, d numbers for each item, rather than accuracy.",
         default=128,
         at_least=1,
     )
