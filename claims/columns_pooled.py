@@ -14,7 +14,7 @@ import fedfactor
 from claims._pca import DENSE
 from fedfactor.algorithms import PooledNMF, PooledPCA
 from fedfactor.core.client_data import Shard
-from fedfactor.decomposition.columns import factor_columns
+from fedfactor.engines.columns import factor_columns
 from fedfactor.privacy import PrivacyWarning
 
 RANK, ROUNDS, SETS, CLIENTS, IDS, KEY = 10, 100, ("CBCL faces", "digits", "PBMC cells"), (2, 3, 10), 100_000, b"k" * 32

@@ -11,9 +11,9 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
-from fedfactor.cli.party import features, forget, join, keygen, leave, request, vouch, worth
+from fedfactor.cli.party import blind, features, forget, join, keygen, leave, request, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
-from fedfactor.cli.shared_options import Server, Toml
+from fedfactor.cli.shared_options import Server, Split, Toml
 from fedfactor.cli.status import check, results, status
 from fedfactor.cli.versions import go_on, stability_of, versions
 from fedfactor.core.errors import DataError
@@ -57,6 +57,7 @@ def init(
     missing: Annotated[
         str, typer.Option(help=f"What marks a missing cell: {missing_choices()}; nan marks empty ones too.")
     ] = "none",
+    split: Annotated[Split, typer.Option(help="What parties hold: rows, or columns of the same rows.")] = Split.rows,
     stability: Annotated[
         int,
         typer.Option(
@@ -91,6 +92,7 @@ def init(
             steps=step or (),
             missing=missing,
             stability=stability,
+            split=split.value,
             privacy=agreed_privacy(
                 privacy,
                 epsilon=epsilon,
@@ -189,7 +191,8 @@ def agree(
 
     with polite(debug):
         terms = setup.agree_on(file, names, how.value, absent)
-    typer.echo(f"{len(terms.features)} columns agreed, fingerprint {terms.content['features']['sha256'][:16]}.")
+    kind = "rows" if terms.by_columns else "columns"
+    typer.echo(f"{len(terms.features)} {kind} agreed, fingerprint {terms.content['features']['sha256'][:16]}.")
 
 
 def units(
@@ -264,7 +267,7 @@ def attempt(
 def register(app: typer.Typer) -> None:
     """Add the group ``federation`` and the commands of its members."""
     group = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
-    for command in (init, add, remove, leave, forget, worth, agree, units, check, show, certify, request):
+    for command in (init, add, remove, leave, forget, worth, agree, units, check, show, certify, request, blind):
         group.command()(command)
     group.command(name="try")(attempt)
     group.command()(dossier)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from fedfactor.cli.console import Debug, console, notes, polite
 from fedfactor.cli.initialization import Parent, best_run, starts_asked
-from fedfactor.cli.parameter_parsing import build, open_parts
+from fedfactor.cli.parameter_parsing import build, open_columns, open_parts
 from fedfactor.cli.privacy import (
     Allow,
     Budget,
@@ -55,6 +55,7 @@ from fedfactor.cli.shared_options import (
     Seed,
     Set,
     Share,
+    Split,
     Starts,
     Stored,
     Tol,
@@ -76,6 +77,9 @@ def fit(
     out: Out,
     rank: Rank = None,
     algorithm: Algorithm = "pooled-nmf",
+    split: Annotated[
+        Split, typer.Option(help="What FILES hold: rows, or columns of the same rows, which are matched by their ids.")
+    ] = Split.rows,
     rounds: Rounds = None,
     seed: Seed = None,
     tol: Tol = None,
@@ -176,6 +180,20 @@ def fit(
                 quiet=quiet,
             )
             return
+        if split is Split.columns:
+            if parent is not None or parts is not None or steps or engine is not Network.local or n_init:
+                raise ValueError(
+                    "--split columns goes with none of --from, --parts, --starts, --engine and preprocessing: prepare "
+                    "the columns in their files."
+                )
+            place.clear()
+            federation, run, quality = _fit_columns(
+                method, files, how, rounds=rounds, seed=seed, privacy=words, quiet=quiet
+            )
+            place.write(run, federation, {**asked, "split": "columns"}, quality=quality)
+            page = write_page(out, no_report)
+            console(quiet).print(summary_table(run, federation, out, page, quality))
+            return
         chosen = _engine(engine, backend, workers, scheduler, reduction, ranks)
         federation = open_parts(files, how, steps, parts, method.layout)
         if engine is not Network.dask:  # there the workers open and check what is theirs
@@ -208,6 +226,17 @@ def fit(
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page, quality))
     screen.print(told(run, federation))
+
+
+def _fit_columns(method: Any, files: Any, how: Reading, *, quiet: bool, **options: Any) -> tuple[Any, Any, Any]:
+    """Factor columns of several files; return rows, run and quality as of one client with all columns."""
+    from fedfactor.engines.callbacks import watcher
+    from fedfactor.engines.columns import factor_columns
+
+    tables = open_columns(files, how)
+    found = factor_columns(method, tables, callbacks=watcher(int(not quiet)), **options)
+    run, federation = found.joined(tables)
+    return federation, run, {} if options["privacy"] is not None else _quality(run, federation)
 
 
 def _refuse_uncovered(engine: Network, steps: tuple[str, ...]) -> None:

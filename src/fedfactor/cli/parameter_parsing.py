@@ -172,6 +172,13 @@ def open_parts(
     return open_files(data_files(files), reading=reading, steps=steps)
 
 
+def open_columns(files: Sequence[Path], reading: Reading) -> dict[str, Any]:
+    """Read tables whose rows are the same and whose columns differ, each under the name of its file."""
+    from fedfactor.io.read import load_shard, owner_name
+
+    return {owner_name(path): load_shard(path, reading=reading) for path in data_files(files)}
+
+
 def parts_of(word: str) -> int | tuple[int, int]:
     """Read ``--parts``: how many blocks of rows, or how many lines of a grid each way.
 

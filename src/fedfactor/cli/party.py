@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +16,7 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.privacy import LedgerFile
 from fedfactor.cli.reading_options import reads
-from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Toml
+from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Split, Toml
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
@@ -54,6 +57,26 @@ Certificate = Annotated[
         help="Certificate for your key by your organisation's authority; by default one is made of the key.",
         show_default=False,
     ),
+]
+
+
+RowKey = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --split columns: the key that the parties share, and the coordinator never gets; made if missing.",
+        show_default=False,
+    ),
+]
+RowSecret = Annotated[
+    Path | None,
+    typer.Option(
+        help="With --split columns, instead of --row-key: your own secret, which nobody else gets; made if missing.",
+        show_default=False,
+    ),
+]
+RowNames = Annotated[
+    list[Path] | None,
+    typer.Option(help="Where parties hold columns: NAME.row-names.json of fedfactor features.", show_default=False),
 ]
 
 
@@ -163,21 +186,83 @@ def features(
         Path, typer.Argument(help="Your data file; only its column names are written.", show_default=False)
     ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.features.json.")] = None,
+    split: Annotated[Split, typer.Option(help="What parties hold: rows, or columns of the same rows.")] = Split.rows,
+    row_key: RowKey = None,
+    secret: RowSecret = None,
+    blinded: Annotated[
+        Path | None,
+        typer.Option(help="With --secret: your own list after all parties have blinded it.", show_default=False),
+    ] = None,
     debug: Debug = False,
     *,
     reading: Callable[..., Reading],
 ) -> None:
     """Write your column names, and nothing else, to a file for the coordinator.
 
-    Example: fedfactor features rows.csv -o north.json
+    With --split columns, hashes of your row ids: under a key that the parties share (--row-key), or as points that all
+    parties blind (--secret, then fedfactor federation blind at each of the others, then --blinded). NAME.row-names.json
+    then stays with you, for fedfactor join --row-names.
+
+    Examples: fedfactor features rows.csv -o north.json;
+    fedfactor features lab.csv --split columns --id patient_id --row-key shared.key
     """
-    from fedfactor.federation.features import column_names, write_names
+    from fedfactor.federation import features as agreed
     from fedfactor.io.read import owner_name
 
     with polite(debug):
-        names = column_names(data, reading())
-        path = write_names(out or Path(f"{owner_name(data)}.features.json"), names)
+        target = out or Path(f"{owner_name(data)}.features.json")
+        own = target.with_name(f"{owner_name(data)}.row-names.json")
+        if split is Split.rows:
+            names = agreed.column_names(data, reading())
+        elif row_key is not None and secret is None:
+            rows = agreed.hashed_rows(data, reading(), _secret_of(row_key))
+            write_atomic(own, json.dumps(rows).encode(), mode=0o600)
+            names = tuple(sorted(rows.values()))
+        elif secret is not None and row_key is None:
+            if blinded is None:
+                names = tuple(agreed.blinded_rows(data, reading(), _secret_of(secret)))
+            else:
+                names = agreed.read_names(blinded)
+                write_atomic(
+                    own, json.dumps(agreed.row_names(data, reading(), names, _secret_of(secret))).encode(), mode=0o600
+                )
+        else:
+            raise DataError("--split columns needs either --row-key, a key that the parties share, or --secret.")
+        path = agreed.write_names(target, names)
     typer.echo(f"{path}: {len(names)} names. Look at it before you send it.")
+    if own.exists() and split is Split.columns:
+        typer.echo(f"{own} stays with you: give it to fedfactor join --row-names.")
+
+
+def blind(
+    names: Annotated[Path, typer.Argument(help="The list of another party, from fedfactor features --secret.")],
+    secret: Annotated[Path, typer.Option(help="Your own secret, as for your own list.", show_default=False)],
+    debug: Debug = False,
+) -> None:
+    """Blind the list of row ids of another party with your secret; its order is kept.
+
+    When each party has done so once to each list, equal names are equal ids, and nobody can compare them with guesses
+    without the secrets of all parties.
+
+    Example: fedfactor federation blind lab.features.json --secret clinic.secret
+    """
+    from fedfactor.federation import features as agreed
+
+    with polite(debug):
+        found = agreed.blind_again(agreed.read_names(names), _secret_of(secret))
+        agreed.write_names(names, found)
+    typer.echo(f"{names}: {len(found)} ids blinded. Send it to the next party, at last to its owner.")
+
+
+def _secret_of(file: Path) -> bytes:
+    """Read a secret of 32 bytes, or make one."""
+    if not file.exists():
+        write_atomic(file, secrets.token_bytes(32), mode=0o600)
+        typer.echo(f"{file}: a new secret. Whoever has it can test guesses of ids: not for the coordinator.")
+    found = file.read_bytes()
+    if len(found) != 32:
+        raise DataError(f"{file} holds {len(found)} bytes, not the 32 of a secret. Give another file: one is made.")
+    return found
 
 
 @reads(prepares=False, marks_missing=False)
@@ -186,6 +271,7 @@ def join(
     data: Annotated[list[Path], typer.Option(help="Your rows. They stay here.", show_default=False)],
     key: Annotated[list[Path], typer.Option(help="Your private key.", show_default=False)],
     folder: JoinFolder = None,
+    row_names: RowNames = None,
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
     fingerprint: ToldWords = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
@@ -223,7 +309,9 @@ def join(
             raise DataError("--certificate, --page and --ledger are for one party. Leave them out, or join each alone.")
         logs_as_json(json_logs)
         seats: list[Any] = []
-        for rows, secret, own in zip(data, key, folders, strict=True):
+        if row_names and len(row_names) != len(key):
+            raise DataError("Give --row-names once for each party, in the same order as --data.")
+        for rows, secret, own, rows_file in zip(data, key, folders, row_names or [None] * len(key), strict=True):
             member = Member(file, secret, own)
             if not seats:
                 typer.echo(words(member.terms, spoken=not fingerprint))
@@ -236,7 +324,7 @@ def join(
                 fingerprint,
                 accept_changes=accept_changes,
                 replace_data=replace_data,
-                reading=reading(),
+                reading=replace(reading(), row_names=None if rows_file is None else str(rows_file)),
                 keep_out=keep_out,
                 ledger=ledger,
                 budget=budget,
@@ -251,7 +339,10 @@ def join(
         address = seats[0][0].terms.content["server"]["address"]
         for member, seat, _ in seats:
             count = seat.shard.n_rows
-            typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
+            kind = "columns" if member.terms.by_columns else "rows"
+            typer.echo(
+                f"{member.name}: {count} {kind}; connecting to {address}. Interrupt to leave; come back any time."
+            )
         stop = threading.Event()
         stop_on_signals(stop)
         if len(seats) > 1:

@@ -28,6 +28,13 @@ class Network(StrEnum):
     dask = "dask"
 
 
+class Split(StrEnum):
+    """What clients hold."""
+
+    rows = "rows"
+    columns = "columns"
+
+
 class Reduction(StrEnum):
     """How ranks, or the workers of Dask, add."""
 

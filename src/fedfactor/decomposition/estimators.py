@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor import algorithms
+from fedfactor.core.algorithm import Algorithm, LocalFactors
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.parameters import Declared
 from fedfactor.core.pytree import Array, to_numpy
@@ -18,7 +19,9 @@ from fedfactor.decomposition.incremental import KeepsTotals
 from fedfactor.decomposition.pca import Solver
 from fedfactor.engines.engine import Engine
 from fedfactor.estimators.base import with_components
+from fedfactor.estimators.columns import ColumnSplitEstimator
 from fedfactor.estimators.parameter_names import accept_other_names
+from fedfactor.io.partition import row_positions
 from fedfactor.linalg.products import as_like
 
 
@@ -75,7 +78,7 @@ class _Spectral(KeepsTotals):
 
 
 @accept_other_names(max_iter="rounds")
-class PooledPCA(_Spectral):
+class PooledPCA(ColumnSplitEstimator, _Spectral):
     """Principal component analysis as if all rows lay in one place, from sums alone.
 
     Parameters
@@ -90,6 +93,9 @@ class PooledPCA(_Spectral):
         Directions beyond ``n_components`` in each exchange of the subspace solver.
     whiten : bool, default=False
         Divide the columns of U by their standard deviation.
+    split : {"rows", "columns"}, default="rows"
+        What clients hold: rows with the same columns, or columns of the same rows, which are matched by their ids. The
+        solvers then depend on the number of rows as they do on that of columns otherwise.
     rounds : int, optional
         Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
     missing_values : nan, number or "unstored", optional
@@ -143,6 +149,7 @@ class PooledPCA(_Spectral):
         solver: Solver = "auto",
         oversampling: int = 20,
         whiten: bool = False,
+        split: Literal["rows", "columns"] = "rows",
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -160,6 +167,7 @@ class PooledPCA(_Spectral):
         self.solver = solver
         self.oversampling = oversampling
         self.whiten = whiten
+        self.split = split
         self.device = device
         self.storage = storage
         self.missing_values = missing_values
@@ -190,6 +198,33 @@ class PooledPCA(_Spectral):
         k = self.n_components_
         left = max(fitted[3][0] - sum(fitted[2]), 0.0)
         self.noise_variance_ = left / (fewest - k) if fewest > k else 0.0
+
+    def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
+        labels, federation = super()._divided(X, groups, algorithm, seed, further)
+        if self.split == "columns":
+            # In a simulation the means of all columns are at hand; each client of a federation has those of its own.
+            self._means = {name: federation.shard(name).X.mean(axis=1) for name in federation.names}
+        return labels, federation
+
+    def _turn(self, labels: Any) -> None:
+        """Exchange the roles, and leave a run that describes rows as that of a fit to rows does."""
+        algorithm: Any = self.run_.algorithm
+        super()._turn(labels)
+        n_rows = self._common.shape[0]
+        positions = {"0": np.arange(self.n_features_in_)} if labels is None else row_positions(labels)
+        self.mean_ = np.empty(self.n_features_in_, self.components_.dtype)
+        for name, columns in positions.items():
+            self.mean_[columns] = self._means[name]
+        self.n_samples_ = n_rows
+        fewest = min(n_rows, self.n_features_in_)
+        variance = algorithm.fitted[3][0]
+        left = max(variance - sum(algorithm.fitted[2]), 0.0)
+        self.noise_variance_ = left / (fewest - self.n_components_) if fewest > self.n_components_ else 0.0
+        self.run_ = replace(self.run_, algorithm=algorithm.for_rows(self.mean_, n_rows))
+
+    def _factors(self, client: str | None) -> LocalFactors:
+        kept = super()._factors(client)
+        return LocalFactors(kept.U, kept.V) if self.split == "columns" else kept
 
 
 @accept_other_names(max_iter="rounds")

@@ -22,7 +22,7 @@ ROUNDING = 1e-9
 
 def _has_totals(model: Any) -> bool:
     """Tell whether an estimator with these settings can take further rows alone."""
-    return model.solver != "subspace"
+    return model.solver != "subspace" and getattr(model, "split", "rows") == "rows"
 
 
 class KeepsTotals(ChangesTotals, FederatedTransformer):
@@ -66,6 +66,7 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
             return self
         return self._changed(X, groups, 1, consent)
 
+    @available_if(_has_totals)
     def remove(self, X: Any, *, groups: Any = None, consent: bool = False) -> Self:
         """Take rows off that took part, in one exchange with their owners alone.
 

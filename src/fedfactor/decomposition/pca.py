@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import scipy.sparse
 
 from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors, Meta, Round, Score
 from fedfactor.core.client_data import Shard
 from fedfactor.core.download_validation import odd_numbers
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.pytree import Array
@@ -82,6 +85,10 @@ class _SecondMoments(Algorithm):
         "Column means, singular values, variances, and the variance and number of all rows.", default=None
     )
     held: Held[Totals] | None = set_by_run("Totals of earlier rows, which those of the run change.", default=None)
+    split: Literal["rows", "columns"] = set_by_run(
+        "What clients hold; with columns, what arrives as a row is a column of X, and U is what is shared.",
+        default="rows",
+    )
 
     domain: ClassVar[Domain] = Domain.REAL
     pooled: ClassVar[bool] = True
@@ -162,7 +169,7 @@ class _SecondMoments(Algorithm):
 
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
         """Add up one's own rows."""
-        X = shard.X
+        X = self._cells(shard)
         if isinstance(down, AskMoments):
             if self.row_clip is not None:
                 return state, Moments(*clipped_moments(X, self.row_clip))
@@ -215,14 +222,41 @@ class _SecondMoments(Algorithm):
         half, total = unclipped_moments(up.half, up.total, float(self.row_clip or 1))
         return half.astype(kind), total.astype(kind)
 
+    def for_columns(self) -> Algorithm:
+        """Return this algorithm for clients that hold columns."""
+        return replace(self, split="columns")
+
+    def for_rows(self, means: Sequence[float], n_rows: int) -> Algorithm:
+        """Return this algorithm after a run on columns, as a fit of rows leaves it: new rows can be transformed."""
+        assert self.fitted is not None  # a run has ended
+        variance = (self.fitted[3][0], float(n_rows))
+        return replace(self, split="rows", fitted=(tuple(map(float, means)), *self.fitted[1:3], variance))
+
+    @property
+    def _sums_center(self) -> bool:
+        """Whether the mean over all rows is subtracted, in the sums; that of a column is known where the column is."""
+        return self.centered and self.split == "rows"
+
+    def _cells(self, shard: Shard) -> Array:
+        """Return the rows; where these are columns of X, each without its mean if that is asked for."""
+        X = shard.X
+        if self.split == "rows" or not self.centered:
+            return X
+        if scipy.sparse.issparse(X):
+            raise IncompatibleError(
+                "Columns that are centered are not sparse. Use PooledSVD, or pass dense columns where they fit into "
+                "memory."
+            )
+        return X - X.mean(axis=1, keepdims=True)
+
     def _mean(self, state: Server) -> np.ndarray:
         """Return the column means, or zeros where rows are not centered."""
         total = np.asarray(state.total, np.float64)
-        return total / max(float(state.rows), 1.0) if self.centered else np.zeros_like(total)
+        return total / max(float(state.rows), 1.0) if self._sums_center else np.zeros_like(total)
 
     def _centered(self, up: Products, Q: Array) -> np.ndarray:
         """Return the products with the centered rows: only sums are needed for that."""
-        if not self.centered:
+        if not self._sums_center:
             return up.Y
         mean = np.asarray(up.total, np.float64) / max(float(up.rows), 1.0)
         return (up.Y - np.outer(np.asarray(Q, np.float64) @ mean, np.asarray(up.total, np.float64))).astype(Q.dtype)
@@ -257,7 +291,10 @@ class _SecondMoments(Algorithm):
         kind = state.total.dtype
         mean = np.asarray(state.total, np.float64) / max(rows, 1.0)
         scatter = self._scatter(state)
-        if self.centered:
+        if self.split == "columns" and self.centered:
+            variances = values / max(len(mean) - 1, 1)
+            variance = scatter / max(len(mean) - 1, 1)
+        elif self.centered:
             variances = values / max(rows - 1, 1.0)
             variance = scatter / max(rows - 1, 1.0)
         else:  # as scikit-learn's TruncatedSVD has it: the variance of each column of U
@@ -308,8 +345,8 @@ class _SecondMoments(Algorithm):
         return None
 
     def finish(self, shard: Shard, state: Local, down: Any) -> PCAFactors:
-        """Write the rows in the coordinates of the components."""
-        X = shard.X
+        """Write the rows in the coordinates of the components; of columns, return their part of V, and U."""
+        X = self._cells(shard)
         m = shard.n_features
         if isinstance(down, Components):
             V = np.asarray(down.V)
@@ -319,8 +356,29 @@ class _SecondMoments(Algorithm):
             V = np.zeros((self.n_components or m, m), X.dtype)
             mean = np.zeros(m, X.dtype)
             scale = None
+        if self.split == "columns":
+            singular = np.asarray(down.singular) if isinstance(down, Components) else np.zeros(len(V), X.dtype)
+            safe = np.where(singular > 0, singular, 1).astype(X.dtype)
+            return PCAFactors(coordinates(X, V, None, safe), self.common(V, singular), mean=None, scale=singular)
         mean = mean if self.centered else None
         return PCAFactors(coordinates(X, V, mean, scale), V, mean=mean, scale=scale)
+
+    def common(self, V: Array, singular: Array) -> np.ndarray:
+        """Return U of rows whose columns lie with several clients, a row for each component.
+
+        Parameters
+        ----------
+        V : array of shape (k, n)
+            Left singular vectors of X.
+        singular : array of shape (k,)
+
+        Returns
+        -------
+        array of shape (k, n)
+        """
+        whole = np.asarray(V) * np.asarray(singular)[:, None]
+        scale = self._scale_of(np.asarray(singular) ** 2 / max(np.shape(V)[1] - 1, 1))
+        return whole if scale is None else whole / scale[:, None]
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Write new rows in the coordinates of the components."""
@@ -343,6 +401,11 @@ class _SecondMoments(Algorithm):
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         mean, scale = self._affine(factors)
         X, mask = shard.scored
+        if self.split == "columns":
+            scale = np.asarray(factors.scale if isinstance(factors, PCAFactors) else 1.0)
+            U = np.asarray(factors.U, np.float64) * np.asarray(scale, np.float64)
+            left = squared_norm(self._cells(shard)) - float(np.sum(U * U))
+            return Score.of(max(left, 0.0), X.shape[0] * X.shape[1], squared_norm(X))
         U = np.asarray(factors.U, np.float64) * (1.0 if scale is None else np.asarray(scale, np.float64))
         if mask is not None:
             return score_of_cells(X, mask, U @ np.asarray(factors.V, np.float64), mean)

@@ -18,9 +18,11 @@ __all__ = [
     "LearnsParameters",
     "RejectsUploads",
     "SupportsBatchedClients",
+    "SupportsColumns",
     "SupportsGroups",
     "SupportsWarmStart",
     "client_groups",
+    "for_columns",
     "rejected_by",
     "started_at",
     "with_learned",
@@ -51,6 +53,15 @@ class SupportsGroups(Protocol):
         Every client must be in the sums of such a round; one in which a client is missing is asked again, and one in
         which a client sends NaN or infinity ends the run.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsColumns(Protocol):
+    """Has sums over rows that are, for the transposed problem, sums over columns of clients that know the same rows."""
+
+    def for_columns(self) -> Algorithm:
+        """Return the algorithm for clients that hold columns; what arrives as a row is then a column."""
         ...
 
 
@@ -93,6 +104,23 @@ class RejectsUploads(Protocol):
 def client_groups(algorithm: Algorithm, down: Tree, meta: Meta) -> Mapping[str, str]:
     """Return the group of each client for the answers to a download; empty where all are summed together."""
     return algorithm.groups(down, meta) if isinstance(algorithm, SupportsGroups) else {}
+
+
+def for_columns(algorithm: Algorithm) -> Algorithm:
+    """Return an algorithm for clients that hold columns, or raise where it cannot take these.
+
+    Examples
+    --------
+    >>> from fedfactor.algorithms import PooledPCA
+    >>> for_columns(PooledPCA(2)).split
+    'columns'
+    """
+    if not isinstance(algorithm, SupportsColumns):
+        raise IncompatibleError(
+            f"{type(algorithm).__name__} does not take columns of several clients. Use PooledNMF, PooledPCA or "
+            "PooledSVD; SynSD and its variants cut one matrix into columns."
+        )
+    return algorithm.for_columns()
 
 
 def rejected_by(algorithm: Algorithm, state: Tree) -> tuple[str, ...]:

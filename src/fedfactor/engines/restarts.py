@@ -41,10 +41,10 @@ def starts_of(algorithm: Any, n_init: int | None = None, *, private: bool = Fals
     >>> [each.start for each in starts_of(PooledNMF(2), 3)], len(starts_of(PooledNMF(2, n_private=1)))
     (['auto', 'random', 'auto'], 6)
     """
-    if not hasattr(algorithm, "begin"):
-        return [algorithm] * (n_init or 1)
-    if algorithm.begin is not None:
+    if getattr(algorithm, "begin", None) is not None:
         return [algorithm]
+    if not hasattr(algorithm, "n_private"):
+        return [algorithm] * (n_init or 1)
     usual = 6 if algorithm.n_private and not private else 1
     starts = [algorithm] * (usual if n_init is None else n_init)
     if algorithm.start == "auto":

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fedfactor.core.algorithm import Algorithm, LocalFactors, Score
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.method import Method, algorithm_of
+from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.parameters import check_settings
 from fedfactor.core.run import Run
 from fedfactor.engines.checkpoint import Checkpoint
@@ -20,6 +20,9 @@ from fedfactor.engines.client_sampling import Participation
 from fedfactor.engines.empty_columns import without_empty_columns
 from fedfactor.engines.engine import AnyCallback, Engine, judge_small
 from fedfactor.linalg.cuda.device_rows import Storage, check_device, home, move
+
+if TYPE_CHECKING:
+    from fedfactor.engines.columns import ColumnFactors
 
 
 def engine_of(engine: str | Engine) -> Engine:
@@ -48,6 +51,42 @@ def engine_of(engine: str | Engine) -> Engine:
     )
 
 
+@overload
+def run(
+    algorithm: Method,
+    federation: Federation | Mapping[str, Any] | Sequence[Any],
+    *,
+    split: Literal["columns"],
+    engine: str | Engine | None = ...,
+    rounds: int | None = ...,
+    seed: int | None = ...,
+    privacy: Any = ...,
+    participation: Participation = ...,
+    checkpoint: Any = ...,
+    callbacks: Sequence[AnyCallback] = ...,
+    device: str | None = ...,
+    storage: Storage | None = ...,
+) -> ColumnFactors: ...
+
+
+@overload
+def run(
+    algorithm: Method,
+    federation: Federation | Mapping[str, Any] | Sequence[Any],
+    *,
+    engine: str | Engine | None = ...,
+    rounds: int | None = ...,
+    seed: int | None = ...,
+    privacy: Any = ...,
+    participation: Participation = ...,
+    checkpoint: Any = ...,
+    callbacks: Sequence[AnyCallback] = ...,
+    device: str | None = ...,
+    storage: Storage | None = ...,
+    split: Literal["rows"] = ...,
+) -> Run: ...
+
+
 def run(
     algorithm: Method,
     federation: Federation | Mapping[str, Any] | Sequence[Any],
@@ -61,7 +100,8 @@ def run(
     callbacks: Sequence[AnyCallback] = (),
     device: str | None = None,
     storage: Storage | None = None,
-) -> Run:
+    split: Literal["rows", "columns"] = "rows",
+) -> Any:
     """Run a federated algorithm.
 
     Parameters
@@ -97,10 +137,14 @@ def run(
         How a card keeps dense rows; by default in single precision. ``"bfloat16"`` halves memory and traffic: rows are
         rounded up or down by chance, by half a per cent of a cell at most, and errors are told without what that adds.
         Double precision has none of the fast kernels.
+    split : {"rows", "columns"}, default="rows"
+        What clients hold: rows with the same columns, or columns of the same rows, which are matched by their ids (for
+        PooledNMF, PooledPCA and PooledSVD).
 
     Returns
     -------
     Run
+        With ``split="columns"`` a :class:`~fedfactor.engines.columns.ColumnFactors`.
 
     Examples
     --------
@@ -113,19 +157,23 @@ def run(
     ((3, 8), 5)
     """
     _check_numbers(rounds, seed)
+    if split not in ("rows", "columns"):
+        raise ValueError(f"split={split!r} must be 'rows' or 'columns': what each client holds.")
+    given = {
+        "engine": engine,
+        "rounds": rounds,
+        "random_state": seed,
+        "privacy": privacy,
+        "checkpoint": checkpoint,
+        "callbacks": tuple(callbacks) or None,
+        "device": device,
+        "storage": storage,
+    }
+    changed = {name: value for name, value in given.items() if value is not None}
+    if split == "columns":
+        return _of_columns(algorithm, federation, {"participation": participation, **given})
     if not isinstance(algorithm, Algorithm):
         algorithm_of(algorithm)  # raises if it is no estimator
-        given = {
-            "engine": engine,
-            "rounds": rounds,
-            "random_state": seed,
-            "privacy": privacy,
-            "checkpoint": checkpoint,
-            "callbacks": tuple(callbacks) or None,
-            "device": device,
-            "storage": storage,
-        }
-        changed = {name: value for name, value in given.items() if value is not None}
         return algorithm.run_algorithm(federation, participation=participation, **changed)
     check_settings(algorithm)  # here too: what rows it takes may depend on them
     if not isinstance(federation, Federation):
@@ -156,6 +204,20 @@ def run(
     if privacy is None:
         return _in_the_clear(chosen, algorithm, federation, rounds, settings)
     return _protected(chosen, algorithm, federation, rounds, settings, privacy)
+
+
+def _of_columns(algorithm: Method, tables: Any, options: dict[str, Any]) -> ColumnFactors:
+    """Run an algorithm, with the parameters of the run that its estimator has, on columns of several clients."""
+    from fedfactor.engines.columns import factor_columns
+
+    if not isinstance(tables, Mapping):
+        raise IncompatibleError("split='columns' needs a mapping from each client to its columns.")
+    method = algorithm_of(algorithm)
+    options = run_parameters(algorithm, **options)
+    options["seed"] = options.pop("random_state")
+    options["callbacks"] = tuple(options["callbacks"] or ())
+    clients: Mapping[str, Any] = dict(tables)  # pyright: ignore[reportUnknownArgumentType]
+    return factor_columns(method, clients, **options)
 
 
 def _in_the_clear(

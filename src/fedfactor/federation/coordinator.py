@@ -103,6 +103,7 @@ class Coordinator:
         write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
         weights = self.terms.declared_weights()
         steps = {**self.terms.content["preprocess"], "weights": None if weights is None else weights.tolist()}
+        steps |= {"split": "columns"} if self.terms.by_columns else {}
         write_atomic(self.folder / "preprocess.json", json.dumps(steps).encode(), mode=0o644)
 
     def _admit(self) -> None:

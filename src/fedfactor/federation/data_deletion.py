@@ -16,7 +16,7 @@ from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.hash_chain import Chain
 from fedfactor.federation.gain import KEPT_OUT
-from fedfactor.federation.party import ROW_IDS
+from fedfactor.federation.party import ROW_IDS, ROW_NAMES
 from fedfactor.federation.progress_lines import is_locked
 from fedfactor.network.client import COLUMNS
 from fedfactor.network.client_storage import ClientFolder
@@ -29,6 +29,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "state.safetensors",
         COLUMNS,
         ROW_IDS,
+        ROW_NAMES,
         "agreement.json",
         "identity.key",
     ),

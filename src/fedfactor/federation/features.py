@@ -17,6 +17,7 @@ from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
+from fedfactor.io.row_matching import blinded, hashes_of_ids, points_of_ids, texts_of_ids
 
 How = Literal["same", "union", "intersection"]
 
@@ -32,6 +33,68 @@ def column_names(path: str | os.PathLike[str], reading: Reading | None = None) -
 def names_of(table: Any) -> tuple[str, ...]:
     """Name the columns of a table; without names of their own they are called ``column 0``, ``column 1``, ..."""
     return table.features or tuple(f"column {j}" for j in range(table.X.shape[1]))
+
+
+def hashed_rows(path: str | os.PathLike[str], reading: Reading, key: bytes) -> dict[str, str]:
+    """Return, for each row id of a data file, its keyed hash as hexadecimal digits, in the order of the rows."""
+    ids = _row_ids(path, load(path, reading))
+    hashes = hashes_of_ids(ids, key)
+    return {each.strip(): digest.tobytes().hex() for each, digest in zip(ids, hashes, strict=True)}
+
+
+def blinded_rows(path: str | os.PathLike[str], reading: Reading, secret: bytes) -> list[str]:
+    """Return each row id of a data file as a blinded point, in an order that hides that of the rows."""
+    return sorted(_blinded_ids(path, reading, secret))
+
+
+def _blinded_ids(path: str | os.PathLike[str], reading: Reading, secret: bytes) -> dict[str, str]:
+    """Map blinded points to the ids that they stand for."""
+    ids = texts_of_ids(_row_ids(path, load(path, reading)))
+    points = (point.hex() for point in blinded(points_of_ids(ids), secret))
+    return dict(zip(points, ids, strict=True))
+
+
+def blind_again(names: Sequence[str], secret: bytes) -> list[str]:
+    """Blind the list of another party, whose order is kept."""
+    try:
+        points = [bytes.fromhex(name) for name in names]
+    except ValueError:
+        raise DataError(
+            "The list holds names that are no blinded ids. Ask for what fedfactor features wrote."
+        ) from None
+    return [point.hex() for point in blinded(points, secret)]
+
+
+def row_names(path: str | os.PathLike[str], reading: Reading, names: Sequence[str], secret: bytes) -> dict[str, str]:
+    """Return, for each row id of a data file, its name in the file's list, once all other parties have blinded it."""
+    own = _blinded_ids(path, reading, secret)
+    if len(own) != len(names):
+        raise DataError(f"{path} has {len(own)} rows, but the list has {len(names)} names. Give the list of this file.")
+    return {own[point]: name for point, name in zip(sorted(own), names, strict=True)}
+
+
+def row_names_of(table: Any, path: str | os.PathLike[str], reading: Reading) -> tuple[str, ...]:
+    """Return what all parties call the rows of a table, by the party's own file of row names."""
+    ids = _row_ids(path, table)
+    if reading.row_names is None:
+        raise DataError(
+            "Parties hold columns of the same rows. Give --row-names: the file that fedfactor features wrote."
+        )
+    known = read_json(reading.row_names, "Make it with: fedfactor features --split columns")
+    if not isinstance(known, dict) or not all(isinstance(name, str) for name in known.values()):
+        raise DataError(
+            f"{reading.row_names} does not map ids to names. Make it with: fedfactor features --split columns"
+        )
+    lacking = next((each for each in texts_of_ids(ids) if each not in known), None)
+    if lacking is not None:
+        raise DataError(f"{reading.row_names} has no name for row {lacking!r} of {path}. Write it again for this file.")
+    return tuple(known[each] for each in texts_of_ids(ids))
+
+
+def _row_ids(path: str | os.PathLike[str], table: Any) -> tuple[str, ...]:
+    if table.row_ids is None:
+        raise DataError(f"{path} has no column of row ids. Name it: --id COLUMN.")
+    return tuple(map(str, table.row_ids))
 
 
 def write_names(path: str | os.PathLike[str], names: Sequence[str]) -> Path:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from fedfactor.network.https.client import Wire
 
 ROW_IDS = "rows.json"
-"""What a party calls its rows; it stays in its folder."""
+ROW_NAMES = "row-names.json"
+"""What a party calls its rows, and how all parties call these where they hold columns; both stay in its folder."""
 
 
 class Member:
@@ -149,7 +150,11 @@ class Member:
             return self._with_books(ClientFolder(self.folder), ledger, budget, raise_budget)
         shard = prepare_rows(data, self.terms, self.name, reading)
         before = "" if kept is None else kept.get("rows") or ClientFolder(self.folder).rows
+        if keep_out and self.terms.by_columns:
+            raise DataError("--keep-out leaves out rows, which all parties have in common. Leave it away.")
         store = self._file_rows(shard, keep_out)
+        if self.terms.by_columns and reading is not None and reading.row_names is not None:
+            write_atomic(self.folder / ROW_NAMES, Path(reading.row_names).read_bytes())
         self._sign({"terms": self.terms.content, "source": source, "known": known})
         return self._with_books(store, ledger, budget, raise_budget, before)
 

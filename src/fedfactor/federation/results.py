@@ -20,7 +20,7 @@ from fedfactor.core.wire import from_bytes, read_header, read_leaves
 from fedfactor.federation.connectivity import Connection, moment
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.data_deletion import has_left
-from fedfactor.federation.party import ROW_IDS
+from fedfactor.federation.party import ROW_IDS, ROW_NAMES
 from fedfactor.federation.progress_lines import away_words, is_locked
 from fedfactor.federation.stability import MARK
 from fedfactor.federation.terms import Terms
@@ -318,6 +318,13 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     record |= _preprocessed(plan, weights)
     ids = read_json(beside / ROW_IDS) if (beside / ROW_IDS).exists() else None
     name = agreement.name
+    if terms.by_columns:
+        # As of rows: V describes this party's columns, and U the rows, which are private; their ids are known here.
+        known = {hashed: each for each, hashed in read_json(folder / ROW_NAMES).items()}
+        rows = [known[hashed] for hashed in terms.features]
+        record["settings"] = {key: value for key, value in agreement.settings.items() if key != "split"}
+        U = {"U": factors.V.T}
+        return write_factors(out, factors.U.T, features=ids, private={name: U}, run=record, row_ids={name: rows})
     return write_factors(
         out, factors.V, features=terms.features, private={name: private}, run=record, row_ids={name: ids}
     )
@@ -365,6 +372,11 @@ def _server_result(folder: Path, result: Path, before: list[str], out: str | os.
             f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read {result}."
         )
     features = read_json(folder / "features.json")
+    if (folder / "preprocess.json").exists() and read_json(folder / "preprocess.json").get("split") == "columns":
+        raise DataError(
+            "Parties hold columns: each has its own part of V, and the coordinator only U of hashed rows, in "
+            f"{result / 'down.safetensors'}. Ask the parties for their results."
+        )
     if (folder / "preprocess.json").exists():
         kept = read_json(folder / "preprocess.json")
         sums = folder / "survey.safetensors"

@@ -15,8 +15,9 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_values, is_sparse
 from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import listed
+from fedfactor.engines.columns import columns_as_rows
 from fedfactor.federation.column_ranges import strange_columns
-from fedfactor.federation.features import arrange, names_of
+from fedfactor.federation.features import arrange, names_of, row_names_of
 from fedfactor.federation.terms import Terms
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
@@ -26,6 +27,8 @@ from fedfactor.privacy.subjects import keep_only, subject_rows
 
 def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading: Reading | None = None) -> Shard:
     """Open, arrange, preprocess and check one owner's rows; nothing leaves this machine."""
+    if terms.by_columns:
+        return _prepare_columns(path, terms, name, reading or Reading())
     plan = terms.preprocess()
     features = terms.content["features"]
     reading = reading or Reading()
@@ -66,6 +69,33 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading:
             "be read from what is sent. ([privacy] minimum_rows, and never fewer than components + 1.)"
         )
     return Shard(X, mask, terms.features, row_ids=table.row_ids, id_name=table.id_name)
+
+
+def _prepare_columns(path: str | os.PathLike[str], terms: Terms, name: str, reading: Reading) -> Shard:
+    """Open and check one party's columns, and bring the common rows into the agreed order."""
+    plan = terms.preprocess()
+    table = load(path, replace(reading, missing_values=plan.missing_values))
+    known = row_names_of(table, path, reading)
+    position = {row: place for place, row in enumerate(known)}
+    lacking = sum(row not in position for row in terms.features)
+    if lacking:
+        raise DataError(
+            f"{lacking} of the {len(terms.features)} agreed rows are not in {path}. Give the file and the row names of "
+            "fedfactor features, or agree on rows again."
+        )
+    X, mask = split_missing(table.X, table.missing_values if terms.meta().masked else plan.missing_values)
+    X = X.astype(terms.content["run"]["dtype"], copy=False)
+    check_values(name, X, mask, terms.algorithm().domain, names_of(table), table.row_ids)
+    if mask is None and terms.meta().masked and not is_sparse(X):
+        mask = np.ones(X.shape, bool)
+    rows = np.array([position[row] for row in terms.features], np.int64)
+    shard = columns_as_rows(Shard(X, mask, names_of(table)), rows, terms.features)
+    if shard.n_rows < terms.least_rows:
+        raise DataError(
+            f"{path} has {shard.n_rows} columns, but at least {terms.least_rows} are needed: of so few, single columns "
+            "could be read from what is sent. ([privacy] minimum_rows, and never fewer than components + 1.)"
+        )
+    return shard
 
 
 def count_subjects(shard: Shard, terms: Terms, name: str) -> tuple[Shard, np.ndarray | None]:

@@ -58,6 +58,7 @@ def found(
     steps: Sequence[str] = (),
     missing: str = "none",
     stability: int = 0,
+    split: str = "rows",
 ) -> Path:
     """Write a new ``federation.toml`` and the server's certificates."""
     file = folder / "federation.toml"
@@ -71,6 +72,7 @@ def found(
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
     content["privacy"] |= {"minimum_rows": Minimums().rows_for(rank), **(privacy or {})}
     content["preprocess"] |= {"steps": list(steps), "missing_values": missing}
+    content["features"]["split"] = split
     content["stability"] = {"seeds": stability, "leave_out": bool(stability) and not privacy}
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
@@ -159,9 +161,11 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     """Write the agreed columns into the file."""
     if absent not in ("zero", "missing"):
         raise DataError(f"--absent {absent!r} is not known. Use zero or missing.")
-    names = agree({path.name.removesuffix(".features.json"): read_names(path) for path in lists}, how)
     content = copy.deepcopy(dict(Terms.read(file).content))
-    content["features"] = {"how": how, "absent": absent, "sha256": features_hash(names), "names": list(names)}
+    if content["features"].get("split") == "columns":
+        how = "intersection"  # of rows, which all parties must have
+    names = agree({path.name.removesuffix(".features.json"): read_names(path) for path in lists}, how)
+    content["features"] |= {"how": how, "absent": absent, "sha256": features_hash(names), "names": list(names)}
     terms = terms_writer.save(file, content)
     write_down(file, "columns agreed", columns=len(names), how=how, terms=terms.fingerprint)
     return terms
@@ -211,8 +215,7 @@ def words(terms: Terms, *, spoken: bool = True) -> str:
         f"Parties      {', '.join(terms.names) or 'none yet'}",
         f"Computes     {c['algorithm']['name']} ({settings}), {run}, seed {c['run']['seed']}",
         *([f"Starts at    the components {terms.start} of an earlier version"] if terms.start else []),
-        f"Columns      {len(terms.features)} ({_columns(c['features'])}), fingerprint {c['features']['sha256'][:16]}",
-        f"             {_names(terms.features)}",
+        *(_rows_in_common(terms) if terms.by_columns else _features(terms)),
         *(
             f"Units        {units.words(c[part])}; compared here, nothing of it is sent"
             for part in ("units",)
@@ -222,7 +225,7 @@ def words(terms: Terms, *, spoken: bool = True) -> str:
         *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
         *_noise(terms),
         *_rare(terms),
-        f"Refused      who has fewer than {terms.least_rows} rows{below}",
+        f"Refused      who has fewer than {terms.least_rows} {'columns' if terms.by_columns else 'rows'}{below}",
         *_further_runs(terms),
         f"Limits       you answer at most {runs} runs{most} of this algorithm with these settings, and count them "
         f"yourself{last}",
@@ -231,6 +234,26 @@ def words(terms: Terms, *, spoken: bool = True) -> str:
         *([f"In words     {terms_words(terms.fingerprint)}"] if spoken else []),
     ]
     return "\n".join(map(printable, lines))
+
+
+def _features(terms: Terms) -> list[str]:
+    features = terms.content["features"]
+    return [
+        f"Columns      {len(terms.features)} ({_columns(features)}), fingerprint {features['sha256'][:16]}",
+        f"             {_names(terms.features)}",
+    ]
+
+
+def _rows_in_common(terms: Terms) -> list[str]:
+    """Describe what parties that hold columns learn of each other's rows."""
+    return [
+        f"Rows         {len(terms.features)} that all parties have, named by hashes of their ids, fingerprint "
+        f"{terms.content['features']['sha256'][:16]}",
+        "             every party learns which of its rows all others have, too",
+        "Columns      those of your file; their names and your part of V stay with you",
+        "U            a vector for each common row, which every party and the coordinator sees: whoever knows some "
+        "columns of a row can predict others from it",
+    ]
 
 
 def _names(features: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
-from fedfactor.engines.capabilities import SupportsWarmStart
+from fedfactor.engines.capabilities import SupportsWarmStart, for_columns
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
 from fedfactor.io.preprocessing import DECLARED, Preprocess
@@ -219,8 +219,8 @@ class Terms:
             raise TermsError("[federation] id must be 32 hexadecimal digits, drawn once: fedfactor federation init.")
         if c["features"]["split"] not in ("rows", "columns"):
             raise TermsError("[features] split must be 'rows' or 'columns': what each party holds.")
-        if c["features"]["split"] == "columns" and self.algorithm().layout == "rows":
-            raise TermsError(f"[features] split = 'columns' does not suit {type(self.algorithm()).__name__}.")
+        if self.by_columns:
+            self._check_columns()
         rows = c["privacy"]["public_rows"]
         if type(rows) is not int or rows < 0:
             raise TermsError(f"[privacy] public_rows = {rows!r} must be a whole number of at least 0.")
@@ -228,6 +228,23 @@ class Terms:
             raise TermsError("[privacy] protocol must be 'verified': every party checks the question and the total.")
         if c["privacy"].get("totals", "parties") != "parties":
             raise TermsError("[privacy] totals must be 'parties': whoever checks a total sees it.")
+
+    def _check_columns(self) -> None:
+        """Reject what does not go with parties that hold columns, whose agreed features are hashed ids of rows."""
+        c = self.content
+        try:
+            for_columns(self.algorithm())
+        except IncompatibleError as error:
+            raise TermsError(f"[features] split = 'columns': {error}") from None
+        if self.noise:
+            raise TermsError(
+                "[features] split = 'columns': noise would protect columns, not the rows that ids stand for."
+            )
+        if c["preprocess"]["steps"] or c.get("units"):
+            raise TermsError(
+                "[features] split = 'columns': no party can apply [preprocess] steps or [units] to columns of others. "
+                "Each party prepares its own columns before it joins."
+            )
 
     def _check_stability(self) -> None:
         """Refuse further runs that would say nothing, and those that would undo what hides single uploads."""
@@ -338,6 +355,7 @@ class Terms:
         if not self.secure:
             return ""
         told = "sum of all uploads" + (" with noise" if self.noise else "")
+        told += ", and U, which describes every common row," if self.by_columns else ""
         alone = len(self.names) - 1
         return (
             f"Every party and the coordinator see the {told} in every round, and no single upload. Parties compute the "
@@ -368,6 +386,11 @@ class Terms:
     def features(self) -> tuple[str, ...]:
         """The agreed columns."""
         return tuple(self.content["features"]["names"])
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether parties hold columns of the same rows; the agreed features are then hashed ids of these rows."""
+        return self.content["features"].get("split", "rows") == "columns"
 
     @property
     def address(self) -> tuple[str, int]:
@@ -573,6 +596,8 @@ class Terms:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
         self.declared_weights()
         algorithm = self.algorithm()
+        if self.by_columns:
+            algorithm = for_columns(algorithm)
         meta = self.meta()
         run = self.content["run"]
         check_fit(algorithm, meta)

@@ -48,8 +48,9 @@ class Trial:
         certificates.make_server_certificate(self.root / "server", ["127.0.0.1"])
         content["server"]["certificate"] = authority.read_text()
         content["federation"] |= {"name": "trial", "purpose": "to see how it works", "contact": "yourself"}
-        names = agree({name: column_names(file) for name, file in self.files.items()})
-        content["features"] |= {"names": list(names), "sha256": features_hash(names)}
+        if "features" not in (changes or {}):
+            names = agree({name: column_names(file) for name, file in self.files.items()})
+            content["features"] |= {"names": list(names), "sha256": features_hash(names)}
         for section, entries in (changes or {}).items():
             content[section] = {**content[section], **entries}
         content["parties"] = {name: self._key(name) for name in self.files}

@@ -55,6 +55,8 @@ class Reading:
         What ``<0.5`` and ``>300`` stand for; None: such a column is text.
     how : {"intersection", "union"} or None
         Columns that files of several clients are brought to; None: all must have the same.
+    row_names : str or None
+        File that maps row ids to what all parties of a federation call these rows, where parties hold columns.
     user, item, value : str or None
         Columns of a long table: which row a cell is in, which column, and what it holds. None: told from their names.
     """
@@ -78,6 +80,7 @@ class Reading:
     item: str | None = None
     value: str | None = None
     how: str | None = None
+    row_names: str | None = None
     _exact: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:

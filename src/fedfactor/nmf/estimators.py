@@ -12,6 +12,7 @@ from fedfactor.core.pytree import Array
 from fedfactor.core.run import Run
 from fedfactor.engines.engine import Engine
 from fedfactor.estimators.base import FederatedTransformer
+from fedfactor.estimators.columns import ColumnSplitEstimator
 from fedfactor.estimators.parameter_names import accept_other_names
 from fedfactor.nmf.incremental_fit import IncrementalFit
 
@@ -32,7 +33,7 @@ class PrivateComponents(FederatedTransformer):
 
 
 @accept_other_names(max_iter="rounds")
-class PooledNMF(IncrementalFit, PrivateComponents):
+class PooledNMF(ColumnSplitEstimator, IncrementalFit, PrivateComponents):
     r"""Non-negative matrix factorization with the result of pooled rows, from sums over clients.
 
     .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c w_c \Big(\tfrac12 \|X_c - U_c V\|^2
@@ -91,6 +92,9 @@ class PooledNMF(IncrementalFit, PrivateComponents):
         Step on V under differential privacy of rows or subjects. ``"gradient"``: along summed gradients, with
         public step lengths. ``"newton"``: clients also send ``UᵀU``, k (k + 1) / 2 further numbers under 2.4 % more
         noise: better with many rows.
+    split : {"rows", "columns"}, default="rows"
+        What clients hold: rows with the same columns, or columns of the same rows, which are matched by their ids.
+        The weights of penalties on U and V then change places.
     n_init : int, optional
         Number of initializations; the run with the smallest error is kept. 1 by default, 6 with ``n_private``. With
         :func:`fedfactor.dp` only 1 is accepted, because the budget is that of one run.
@@ -167,6 +171,7 @@ class PooledNMF(IncrementalFit, PrivateComponents):
         weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
         ridge: float | Literal["auto"] = "auto",
         noisy_step: Literal["gradient", "newton"] = "gradient",
+        split: Literal["rows", "columns"] = "rows",
         n_init: int | None = None,
         warm_start: bool = False,
         rounds: int | None = None,
@@ -197,6 +202,7 @@ class PooledNMF(IncrementalFit, PrivateComponents):
         self.weights = weights
         self.ridge = ridge
         self.noisy_step = noisy_step
+        self.split = split
         self.n_init = n_init
         self.warm_start = warm_start
         self.device = device

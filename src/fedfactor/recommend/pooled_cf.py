@@ -12,10 +12,11 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.download_validation import NOT_NEGATIVE, odd_columns, odd_numbers
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_rank
-from fedfactor.core.parameters import declares_settings, setting
-from fedfactor.core.pytree import Array, record, telemetry
+from fedfactor.core.parameters import declares_settings, set_by_run, setting
+from fedfactor.core.pytree import Array, record, telemetry, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
+from fedfactor.nmf.pooled.warm_start import Begin as WarmStart
 from fedfactor.recommend.alternating_least_squares import half_size, item_sums, ridge_solve, solve_users
 from fedfactor.recommend.holdout_cells import cells_aside, only_cells
 from fedfactor.recommend.local_cnmf import bilinear
@@ -217,6 +218,8 @@ class PooledCF(Algorithm):
         at_least=1,
     )
 
+    begin: WarmStart | None = set_by_run("Items' factors of an earlier run to start at.", default=None)
+
     handles_missing: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 20
@@ -241,6 +244,15 @@ class PooledCF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
+        if self.begin is not None:
+            self.begin.check(self, meta)
+
+    def starting_at(self, V: Array) -> PooledCF:
+        """Start at the items' factors of an earlier run: users are solved from them in the first exchange.
+
+        Of a run with biases V has two further rows, which a run finds by itself.
+        """
+        return replace(self, begin=WarmStart(V[: self.n_components]))
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Levels once, then sums; down always the items' side of the model."""
@@ -275,7 +287,8 @@ class PooledCF(Algorithm):
         k = self.n_components
         m = meta.n_features
         kind = meta.dtype
-        V = at.shared_rng("V").normal(0, START_SCALE, (k, m)).astype(kind)
+        V = at.shared_rng("V").normal(0, START_SCALE, (k, m)) if self.begin is None else to_numpy(self.begin.V)
+        V = V.astype(kind)
         key = np.int64(at.shared_rng("aside").integers(2**62))
         zero = np.float64(0)
         one = np.float64(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,12 +19,13 @@ from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors, Meta, Roun
 from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.input_validation import check_rank
-from fedfactor.core.parameters import declares_settings, set_by_privacy, setting
+from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.pytree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import odd_factor
 from fedfactor.linalg.products import as_like
 from fedfactor.linalg.row_clipping import ROW_CLIP, split_rows, summation_error
+from fedfactor.nmf.pooled.warm_start import Begin
 
 
 @declares_settings
@@ -188,6 +190,8 @@ class PooledBMF(Algorithm):
     )
     row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
 
+    begin: Begin | None = set_by_run("V of an earlier run to start at.", default=None)
+
     domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 100
     handles_tensors: ClassVar[bool] = True
@@ -196,6 +200,8 @@ class PooledBMF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
+        if self.begin is not None:
+            self.begin.check(self, meta)
         if not len(self.thresholds) or not all(0 < share <= 1 for share in self.thresholds):
             raise ValueError(f"thresholds={self.thresholds} must be at least one share of rows, in (0, 1].")
         if not len(self.penalties) or not all(cost == int(cost) and cost >= 1 for cost in self.penalties):
@@ -206,6 +212,10 @@ class PooledBMF(Algorithm):
                 "r² of them: noise that hides a row would drown them. Use solver='proximal' with dp(...), or search "
                 "under a secure sum."
             )
+
+    def starting_at(self, V: Array) -> PooledBMF:
+        """Start at the V of an earlier run: the search by counts goes on with its descent, without a choice."""
+        return replace(self, begin=Begin(V))
 
     @property
     def handles_missing(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]

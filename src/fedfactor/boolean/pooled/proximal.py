@@ -16,7 +16,7 @@ from fedfactor.boolean.product import hashed_rows
 from fedfactor.boolean.proximal_maps import Pull, integrality_gap, prox_step
 from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.client_data import Shard
-from fedfactor.core.pytree import Array, record, tree_map
+from fedfactor.core.pytree import Array, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import unit_rows
 from fedfactor.linalg.nnls import squared_error
@@ -60,7 +60,8 @@ def proximal_messages(algorithm: Any, meta: Meta) -> dict[type, Spec]:
 
 def start(algorithm: Any, meta: Meta, at: Round) -> tuple[Server, Factor]:
     """Draw V."""
-    V = at.shared_rng("V").random((algorithm.n_components, meta.n_features)).astype(meta.dtype)
+    drawn = at.shared_rng("V").random((algorithm.n_components, meta.n_features))
+    V = (drawn if algorithm.begin is None else to_numpy(algorithm.begin.V)).astype(meta.dtype)
     if algorithm.row_clip is not None:
         V = unit_rows(V)
     nothing = np.float64(np.nan)

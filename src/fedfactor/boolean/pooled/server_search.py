@@ -37,7 +37,7 @@ from fedfactor.boolean.pooled.messages import (
 )
 from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.download_validation import SLACK, odd_numbers, odd_octets
-from fedfactor.core.pytree import Array, record
+from fedfactor.core.pytree import Array, record, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 
 GREEDY_EXCHANGES = 25
@@ -271,7 +271,7 @@ def _next(algorithm: Any, size: Sizes, state: Search, up: Any, index: int) -> tu
         case Totals():
             return _after_totals(algorithm, size, state, up)
         case Repeats():
-            return _ask_singles(state, sampled_share(algorithm.sample, up))
+            return _ask_first(algorithm, size, state, sampled_share(algorithm.sample, up))
         case Together():
             return _after_counts(algorithm, size, state, up)
         case Gains():
@@ -296,10 +296,15 @@ def _after_totals(algorithm: Any, size: Sizes, state: Search, up: Totals) -> tup
         return _end(size, replace(state, best_wrong=np.int64(0)))
     if int(up.rows) > algorithm.sample:
         return state, AskRepeats(np.int64(size.k))
-    return _ask_singles(state, 1.0)
+    return _ask_first(algorithm, size, state, 1.0)
 
 
-def _ask_singles(state: Search, share: float) -> tuple[Search, AskTogether]:
+def _ask_first(algorithm: Any, size: Sizes, state: Search, share: float) -> tuple[Search, Any]:
+    """Count pairs of columns, from which components are chosen; or descend from those of an earlier run."""
+    if algorithm.begin is not None:
+        V = to_octets(np.rint(to_numpy(algorithm.begin.V)).astype(np.uint8))
+        state = _at(state, DESCENT, share=np.float64(share), pool=np.zeros((0, size.octets), np.uint8))
+        return _ask_votes(state, V[None], np.ones(1, np.int32), np.full(1, -1, np.int32))
     state = _at(state, SINGLES, share=np.float64(share))
     return state, AskTogether(state.columns, state.share)
 

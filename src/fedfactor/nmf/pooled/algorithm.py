@@ -14,6 +14,7 @@ import numpy as np
 
 from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.client_data import Shard
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.pytree import Array, leaves, record, to_numpy, tree_map
@@ -48,7 +49,7 @@ from fedfactor.nmf.pooled.initialization import FIRST_STEPS, Alone, Wide, WideSu
 from fedfactor.nmf.pooled.losses import find_loss
 from fedfactor.nmf.pooled.losses.loss import Loss
 from fedfactor.nmf.pooled.losses.squared_error import MaskedSums, Sums
-from fedfactor.nmf.pooled.parameter_checks import check_together
+from fedfactor.nmf.pooled.parameter_checks import able_to_start_wide, check_together
 from fedfactor.nmf.pooled.private_components import fit_with_private, unexplained
 from fedfactor.nmf.pooled.regularization import (
     FIRST_MISFIT,
@@ -299,6 +300,12 @@ class PooledNMF(Algorithm):
         """Begin at these components, as the server of a federation does whose parties agreed on them."""
         return replace(self, begin=Begin(V))
 
+    def for_columns(self) -> PooledNMF:
+        """Return this algorithm for clients that hold columns: the transposed problem is of the same kind."""
+        if self.n_private:
+            raise IncompatibleError("Clients that hold columns have no rows of their own. Set n_private=0.")
+        return self
+
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""
         k = self.n_components
@@ -410,7 +417,7 @@ class PooledNMF(Algorithm):
         if isinstance(down, Wide):
             kind = find_loss(self.loss)
             if kind.squared:
-                return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
+                return state, _times(weight, pooled_start.filled_sums(shard.X, shard.mask, V, state.total))
             # After a restart U begins anew: steps that multiply do not bring back what is zero.
             up = pooled_start.turned_sums(shard.X, shard.mask, V, state.total, kind)
             return replace(state, U=state.U[:, :0]), _times(weight, up)
@@ -429,8 +436,8 @@ class PooledNMF(Algorithm):
         elif Q is None:
             U, up = loss.rows_and_sums(U, X, V, mask, sweeps=sweeps, pay=pay, total=whole)
         else:
-            if fresh and mask is None and shard.n_rows:
-                Q = loss.first_private(unexplained(X, V, self.n_private, at.rng("private")))
+            if fresh and not isinstance(mask, str) and shard.n_rows:
+                Q = loss.first_private(unexplained(X, V, self.n_private, at.rng("private"), mask))
             U, Q = fit_with_private(loss, U, X, V, Q, mask, sweeps=sweeps, penalty=pay)
             up = loss.sums(U, X, V, mask, total=whole, own=Q)
         told: dict[str, Any] = {"total": state.total, "extra": None}
@@ -591,7 +598,7 @@ class PooledNMF(Algorithm):
     def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
         """Begin with the components that the first sums gave."""
         V = as_like(self._scaled(V), state.sent)
-        return replace(state, V=V, sent=V, up=None), Factor(V)
+        return replace(state, V=V, sent=V, up=None), Factor(V, state.misfit)
 
     def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
         """Take the V that was reached, not the bold guess beyond it that was to go out."""
@@ -686,7 +693,7 @@ class PooledNMF(Algorithm):
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
-        return "wide" if room and _able_to_start_wide(find_loss(self.loss), meta) else "random"
+        return "wide" if room and able_to_start_wide(self, meta) else "random"
 
     def _scaled(self, V: Array) -> Array:
         return V / find_loss(self.loss).lengths(V)
@@ -700,11 +707,6 @@ class PooledNMF(Algorithm):
 
     def _zeros(self, shard: Shard) -> Array:
         return zeros((shard.n_rows, self.n_components + self.n_private), shard.X)
-
-
-def _able_to_start_wide(loss: Loss, meta: Meta) -> bool:
-    """Return whether wide rounds suit a loss: with missing cells they are too rough for the squared error."""
-    return loss.starts_wide and not (meta.masked and loss.squared)
 
 
 def _times(weight: float, up: Any) -> Any:

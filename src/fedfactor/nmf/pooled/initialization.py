@@ -134,6 +134,20 @@ def wide_sums(X: Array, V: Array, total: Array, turned: Callable[[Array, slice],
     return WideSums(G, A, total)
 
 
+def filled_sums(X: Array, mask: Any, V: Array, total: Array) -> WideSums:
+    """Sum as :func:`wide_sums` does over rows whose missing values are what V predicts from the observed ones.
+
+    Where only stored cells are observed, the others are zero: rows stay sparse.
+    """
+
+    def filled(part: Array, rows: slice) -> Array:
+        observed = mask[rows]
+        U = fit_rows(zeros((part.shape[0], V.shape[0]), part), part, V, observed, sweeps=FIRST_STEPS)
+        return array_namespace(part).where(observed, part, U @ V)
+
+    return wide_sums(X, V, total, None if mask is None or isinstance(mask, str) else filled)
+
+
 def turned_sums(X: Array, mask: Any, V: Array, total: Array, loss: Loss) -> WideSums:
     """Sum as :func:`wide_sums` does over the rows whose squared error is near this loss; `V` is as it was sent.
 

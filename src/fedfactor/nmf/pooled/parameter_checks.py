@@ -69,11 +69,22 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
         )
 
 
+def able_to_start_wide(algorithm: Any, meta: Meta) -> bool:
+    """Return whether wide rounds suit a loss.
+
+    With missing cells they are too rough for the squared error, unless clients have components of their own: from drawn
+    shared components these often end in the place of shared ones.
+    """
+    loss = find_loss(algorithm.loss)
+    return loss.starts_wide and not (meta.masked and loss.squared and not algorithm.n_private)
+
+
 def _check_pairs(algorithm: Any, meta: Meta) -> None:
     loss = find_loss(algorithm.loss)
     squares = loss.squared
     able = {"wide": loss.starts_wide, "stacked": squares}.get(algorithm.start, True)
-    if algorithm.start in ("wide", "stacked") and ((meta.masked and squares) or not able):
+    missing = meta.masked and squares and not (algorithm.start == "wide" and algorithm.n_private)
+    if algorithm.start in ("wide", "stacked") and (missing or not able):
         raise IncompatibleError(
             f"start={algorithm.start!r} folds sums of squares over complete rows, but "
             f"{'some cells are missing' if able else 'this loss has none'}. Use start='auto'."

@@ -20,10 +20,11 @@ __all__ = ["fit_with_private", "unexplained"]
 Array = Any
 
 
-def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator) -> Array:
+def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator, mask: Any = None) -> Array:
     """Begin an owner's own components with what V leaves unexplained in a few of its rows, of norm 1.
 
-    Begun at random they would compete with V for what all owners share.
+    Begun at random they would compete with V for what all owners share. With missing values, a column's residual is
+    the mean over the observed cells of these rows.
 
     Examples
     --------
@@ -33,12 +34,17 @@ def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator)
     [[0.0, 0.0, 1.0]]
     """
     n = X.shape[0]
-    U = fit_rows(as_like(np.zeros((n, V.shape[0])), X), X, V, sweeps=20)
+    U = fit_rows(as_like(np.zeros((n, V.shape[0])), X), X, V, mask, sweeps=20)
     picked = np.zeros((n, n_components))
     for t in range(n_components):
         picked[rng.choice(n, size=max(1, n // 10), replace=False), t] = 1.0
     picked = as_like(picked, X)
-    left = array_namespace(V).clip(sums(picked, X) - (picked.T @ U) @ V, 0, None)
+    if mask is None:
+        left = sums(picked, X) - (picked.T @ U) @ V
+    else:
+        observed = as_like(mask, X)
+        left = picked.T @ (observed * (X - U @ V)) / (1e-12 + picked.T @ observed)
+    left = array_namespace(V).clip(left, 0, None)
     return left / row_norms(left)
 
 

@@ -11,10 +11,13 @@ import fedfactor
 from fedfactor.algorithms import FNMF, PooledNMF, PooledPCA, PooledSVD
 from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.decomposition.columns import factor_columns
-from fedfactor.decomposition.row_matching import common_hashes, hashes_of_ids, positions_of
+from fedfactor.io.row_matching import common_hashes, hashes_of_ids, positions_of
 
 KEY = b"a secret of at least sixteen bytes"
+
+
+def columned(algorithm, tables, **options):
+    return fedfactor.run(algorithm, tables, split="columns", **{"seed": 0, **options})
 
 
 def cut(X, clients):
@@ -25,7 +28,7 @@ def cut(X, clients):
 def test_nmf_of_columns_is_that_of_one_client_with_all_columns(clients):
     rng = np.random.default_rng(0)
     X = rng.random((50, 4)) @ rng.random((4, 60)) + 0.05 * rng.random((50, 60))
-    many = factor_columns(PooledNMF(4, tol=0), cut(X, clients), rounds=60, seed=0)
+    many = columned(PooledNMF(4, tol=0), cut(X, clients), rounds=60)
     pooled = fedfactor.run(PooledNMF(4, tol=0), {"all": X.T}, rounds=60, seed=0)
     V = np.concatenate([many.V[name] for name in sorted(many.V)], axis=1)
     np.testing.assert_allclose(many.U, pooled.V.T, atol=1e-9)
@@ -37,13 +40,13 @@ def test_nmf_of_columns_is_that_of_one_client_with_all_columns(clients):
 @pytest.mark.parametrize("solver", ["gram", "subspace"])
 def test_pca_of_columns_is_that_of_pooled_scikit_learn(clients, solver):
     X = np.random.default_rng(0).standard_normal((40, 30)) * 0.7 ** np.arange(30) + 5
-    found = factor_columns(PooledPCA(3, solver=solver), cut(X, clients), rounds=6, seed=0)
+    found = columned(PooledPCA(3, solver=solver), cut(X, clients), rounds=6)
     V = np.concatenate([found.V[name] for name in sorted(found.V)], axis=1)
     pooled = PCA(3, svd_solver="full").fit(X)
     np.testing.assert_allclose(np.abs(V), np.abs(pooled.components_), atol=1e-9)
     np.testing.assert_allclose(np.abs(found.U), np.abs(pooled.transform(X)), atol=1e-9)
     np.testing.assert_allclose(found.U @ V, (X - X.mean(axis=0)) @ pooled.components_.T @ pooled.components_, atol=1e-9)
-    whitened = factor_columns(PooledPCA(3, whiten=True), cut(X, clients), seed=0)
+    whitened = columned(PooledPCA(3, whiten=True), cut(X, clients))
     np.testing.assert_allclose(whitened.U.std(axis=0, ddof=1), 1)
 
 
@@ -51,12 +54,12 @@ def test_svd_of_sparse_columns_under_secure_aggregation():
     X = sparse.random_array((30, 40), density=0.3, random_state=np.random.default_rng(0), format="csr")
     tables = {"a": X[:, :12], "b": X[:, 12:25], "c": X[:, 25:]}
     with pytest.warns(UserWarning, match="fewer than"):
-        found = factor_columns(PooledSVD(2), tables, seed=0, privacy="secure-sum")
+        found = columned(PooledSVD(2), tables, privacy="secure-sum")
     pooled = TruncatedSVD(2, algorithm="arpack", random_state=0).fit(X)
     np.testing.assert_allclose(np.abs(np.concatenate([found.V[n] for n in "abc"], axis=1)), np.abs(pooled.components_),
                                atol=1e-6)  # fmt: skip
     with pytest.raises(IncompatibleError, match="PooledSVD"):
-        factor_columns(PooledPCA(2), tables)
+        columned(PooledPCA(2), tables)
 
 
 def test_rows_are_matched_by_ids_in_any_order():
@@ -67,7 +70,7 @@ def test_rows_are_matched_by_ids_in_any_order():
         "clinic": Shard(X[here, :5], row_ids=tuple(ids[i] for i in here)),
         "lab": Shard(X[there, 5:], row_ids=tuple(f" {ids[i]} " for i in there)),
     }
-    found = factor_columns(PooledPCA(2), tables, key=KEY, seed=0)
+    found = columned(PooledPCA(2), tables)
     common = here[found.rows["clinic"]]
     np.testing.assert_array_equal(common, there[found.rows["lab"]])
     assert sorted(common) == sorted(set(here) & set(there))
@@ -97,18 +100,16 @@ def test_what_cannot_be_matched_is_refused_with_the_remedy():
     X = np.ones((4, 3))
     named = Shard(X, row_ids=("a", "b", "c", "d"))
     with pytest.raises(DataError, match="Give row ids to match by"):
-        factor_columns(PooledPCA(1), {"a": X, "b": X[:3]})
+        columned(PooledPCA(1), {"a": X, "b": X[:3]})
     with pytest.raises(DataError, match="'b' has none"):
-        factor_columns(PooledPCA(1), {"a": named, "b": X})
-    with pytest.raises(ValueError, match="token_bytes"):
-        factor_columns(PooledPCA(1), {"a": named, "b": named})
+        columned(PooledPCA(1), {"a": named, "b": X})
     with pytest.raises(ValueError, match="found by trying all"):
-        factor_columns(PooledPCA(1), {"a": named, "b": named}, key=b"short")
+        hashes_of_ids(["a"], b"short")
     with pytest.raises(DataError, match="no row in common"):
-        factor_columns(PooledPCA(1), {"a": named, "b": Shard(X, row_ids=("e", "f", "g", "h"))}, key=KEY)
+        columned(PooledPCA(1), {"a": named, "b": Shard(X, row_ids=("e", "f", "g", "h"))})
     with pytest.raises(DataError, match="more than one row"):
         hashes_of_ids(["a", "b", "a"], KEY)
     with pytest.raises(IncompatibleError, match="would protect columns, not the rows"):
-        factor_columns(PooledPCA(1), {"a": X, "b": X}, privacy=fedfactor.dp(1.0, 1e-3, row_bound=1.0, rows=6))
+        columned(PooledPCA(1), {"a": X, "b": X}, privacy=fedfactor.dp(1.0, 1e-3, row_bound=1.0, rows=6))
     with pytest.raises(IncompatibleError, match="does not take columns"):
-        factor_columns(FNMF(1), {"a": X})
+        columned(FNMF(1), {"a": X})
