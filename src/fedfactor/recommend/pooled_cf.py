@@ -38,8 +38,6 @@ MOST_FACTOR = 1e4
 """Largest item factor at unit spread of the ratings that owners accept: huge ones would silence who rated the item."""
 PAUSE = 2
 """Exchanges after such a change before the next: the items must have answered first."""
-LAST_TURN = 2.0
-"""What the direction of a change is multiplied by where it leads back: after it there is no further change."""
 
 
 @record("pooled_cf.Begin")
@@ -123,7 +121,6 @@ class Server:
     key: Array
     strength: Array
     moved: Array
-    turn: Array
     error: Array
     flat: Array
     steps: Array
@@ -199,7 +196,7 @@ class PooledCF(Algorithm):
     iterations: int = setting("Exchanges at most before the last two.", default=17, at_least=1)
     validation: float = setting(
         "Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether λ and λ₀ "
-        "should both be halved or doubled (users try either at home; in one direction, and once back). The last two "
+        "should both be halved or doubled (users try either at home), and back. The last two "
         "exchanges use all ratings. 0 keeps none aside, and λ and λ₀ as they are.",
         default=0.05,
         at_least=0,
@@ -304,7 +301,6 @@ class PooledCF(Algorithm):
             key=key,
             strength=one,
             moved=none,
-            turn=zero,
             error=np.float64(np.inf),
             flat=none,
             steps=none,
@@ -436,7 +432,10 @@ class PooledCF(Algorithm):
         if n <= 0:
             return state
         errors = np.sqrt(np.maximum(np.asarray(up.aside_sse, np.float64), 0.0) / n)
-        if share == 1 and errors[0] < float(state.best.error):
+        if share < 1:
+            # Errors of other clients cannot be compared with these.
+            state = replace(state, best=replace(state.best, error=np.float64(np.inf)))
+        elif errors[0] < float(state.best.error):
             state = replace(state, best=Best(np.float64(errors[0]), asked.strength, asked.V, asked.item))
         state = self._strength(state, errors, share)
         still = int(state.moved) == int(state.steps)
@@ -445,20 +444,18 @@ class PooledCF(Algorithm):
         return replace(state, error=np.float64(errors[0]), flat=flat)
 
     def _strength(self, state: Server, errors: np.ndarray, share: float) -> Server:
-        """Go over to another strength of the regularization where that pays; once it may go back, and then stays.
+        """Go over to another strength of the regularization where that pays.
 
         With ``tol=0`` as well, which governs when to stop, not what to choose.
         """
         best = int(errors.argmin())
-        step = float(np.log2(STRENGTHS[best]))
         early = int(state.steps) - int(state.moved) < PAUSE
-        if share < 1 or early or abs(float(state.turn)) == LAST_TURN:
+        if share < 1 or early:
             return state
         if errors[0] - errors[best] <= WORTH * errors[0]:
             return state
         strength = float(state.strength) * float(STRENGTHS[best])
-        turn = LAST_TURN * step if step * float(state.turn) < 0 else step
-        return replace(state, strength=np.float64(strength), moved=np.int64(state.steps), turn=np.float64(turn))
+        return replace(state, strength=np.float64(strength), moved=np.int64(state.steps))
 
     def _levelled(self, state: Server, up: Levels) -> Server:
         """Set mean and spread of the ratings, and first item biases; items without ratings have no factors."""

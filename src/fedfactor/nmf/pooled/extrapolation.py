@@ -19,6 +19,9 @@ RECENT = 4.0
 PATIENCE = 3
 """Flat rounds in a row after which a run has converged."""
 
+FAR = 10.0
+"""Times the rounds so far: no more of them are foretold."""
+
 GAIN = 50.0
 """Times ``tol`` is the share of the loss that all further rounds together may be expected to bring when a run ends."""
 
@@ -99,17 +102,19 @@ class Extrapolation:
 def more_rounds(mean: float, count: float, loss: float, tol: float) -> float:
     """Return how many more rounds it will take until further ones are expected to bring less than ``GAIN * tol``.
 
+    At most ``FAR`` times those so far: few rounds do not show how the loss falls in the end.
+
     Examples
     --------
     >>> more_rounds(10.0125, 100.0, 10.0, tol=1e-4), more_rounds(10.0, 100.0, 10.0, tol=1e-4)
     (0.0, 0.0)
-    >>> more_rounds(10.05, 100.0, 10.0, tol=1e-4)
-    300.0
+    >>> more_rounds(10.05, 100.0, 10.0, tol=1e-4), more_rounds(20.0, 5.0, 10.0, tol=1e-4)
+    (300.0, 50.0)
     """
     if not loss > 0:
         return 0.0
     expected = RECENT * abs(mean - loss) / loss
-    return max(0.0, float(np.ceil(count * (round(expected / (GAIN * tol), 6) - 1))))
+    return float(np.ceil(count * min(max(round(expected / (GAIN * tol), 6) - 1, 0.0), FAR)))
 
 
 def beside(loss: Any, *numbers: Any) -> tuple[Any, ...]:
