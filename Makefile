@@ -92,11 +92,11 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/validate-pyproject pyproject.toml
 
-types: $(FULL) ## pyright: strict in core and engines
+types: $(FULL) ## pyright: strict everywhere except kernels
 	$(BIN)/pyright --pythonpath $(RUN)
 
 format: $(FULL) ## write the page of claims, let ruff write the layout
-	$(RUN) docs/_ext/claims.py
+	$(RUN) -m docs._ext.claims
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -85,6 +85,7 @@ def besiege(trial: Trial, connections: int, by_key: int, seconds: float) -> dict
         "server_mb_peak": round(peak),
         "most_files": files,
         "run_besieged": ended["state"],
+        "reason": ended.get("reason", ""),
         "seconds_besieged": round(took, 1),
         "still_besieged_at_its_end": besieged,
         "rounds": ended["round"],

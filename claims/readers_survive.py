@@ -130,10 +130,19 @@ def _run() -> bytes:
     from fedfactor.io.result_folder import FORMAT
 
     about = {
-        "format": FORMAT, "algorithm": "PooledNMF", "settings": {"n_components": 2}, "seed": 1, "rounds": 3,
-        "relative_error": 0.5, "status": "rounds", "bytes_up": 1, "bytes_down": 2, "seconds": 0.1,
-        "asked": {"missing_values": "nan"}, "preprocess": {"steps": ["log1p", "scale"], "weights": [1.0, 2.0]},
-    }  # fmt: skip
+        "format": FORMAT,
+        "algorithm": "PooledNMF",
+        "settings": {"n_components": 2},
+        "seed": 1,
+        "rounds": 3,
+        "relative_error": 0.5,
+        "status": "rounds",
+        "bytes_up": 1,
+        "bytes_down": 2,
+        "seconds": 0.1,
+        "asked": {"missing_values": "nan"},
+        "preprocess": {"steps": ["log1p", "scale"], "weights": [1.0, 2.0]},
+    }
     return json.dumps(about, indent=1).encode()
 
 

@@ -1,6 +1,6 @@
-"""One of ten clients leaves: PooledNMF and PooledBMF on five tables each, and PooledCF on five deals of MovieLens, begun
-at the components of the fit with that client, end at an objective of the remaining clients at most 0.1 % above that of a
-fresh fit, in fewer rounds. The gap and both numbers of rounds are reported. Needs ``FEDFACTOR_DATA``.
+"""One of ten clients leaves: PooledNMF and PooledBMF on five tables each, and PooledCF on five deals of MovieLens,
+begun at the components of the fit with that client, end at an objective of the remaining clients at most 0.1 % above
+that of a fresh fit, in fewer rounds. The gap and both numbers of rounds are reported. Needs ``FEDFACTOR_DATA``.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ author = "The fedfactor developers"
 copyright = author
 extensions = [
     "sphinx.ext.autodoc",
+    "diagrams",  # in _ext
     "mathml",  # in _ext
     "redirects",  # in _ext
     "numpydoc",
@@ -54,6 +55,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = "fedfactor"
 html_math_renderer = "mathml"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
 
 if os.environ.get("DOCS_ONLINE") == "1":

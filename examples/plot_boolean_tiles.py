@@ -1,6 +1,6 @@
 """
-Patterns of yes and no
-======================
+Boolean factorization of binary data
+====================================
 
 Four shops know who bought what. Five baskets recur, and each shop sees two of them only. Votes over what the shops find
 apart miss most baskets; sums find them all, and so the table ``X ≈ U ∘ V`` of zeros and ones.

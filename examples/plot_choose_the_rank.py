@@ -1,8 +1,8 @@
 """
-How many components?
-====================
+Choosing the number of components
+=================================
 
-Every owner hides a tenth of its cells; all factor the rest; the errors on hidden cells, added up, decide. Nobody
+Every owner hides a tenth of its cells; all factor the rest; the errors on hidden cells, added up, decide. No party
 shows a row. Handwritten digits of three owners.
 
 The picture shows the held-out error, which turns, and that of the cells that were used, which always falls.

@@ -1,6 +1,6 @@
 """
-Columns of different units hide components
-==========================================
+Feature scaling: columns in different units
+===========================================
 
 Squared errors count large numbers most: a column in thousands decides the fit, one in tenths does not matter. Five
 planted patterns, columns whose units span four powers of ten; the rank is chosen by cells that each owner hides.

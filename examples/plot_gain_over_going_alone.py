@@ -1,9 +1,9 @@
 """
-Is it worth it? Each owner's gain over going alone
-==================================================
+Gain of each client over a fit of its own
+=========================================
 
 Five owners of very different size factor wines together. Each then asks how well the common components describe wines
-of its own that nobody has seen, and how well those would that it found alone.
+of its own that no party has seen, and how well those would that it found alone.
 
 The picture shows both errors for each owner: small owners gain most.
 """
@@ -36,6 +36,6 @@ places = np.arange(len(owners))
 ax.bar(places - 0.2, list(alone.values()), 0.4, label="alone", color="0.7")
 ax.bar(places + 0.2, list(common.values()), 0.4, label="together")
 ax.set_xticks(places, [f"{name}\n{len(rows)} wines" for name, rows in owners.items()])
-ax.set(ylabel="relative error of wines kept aside", title="Wines of five owners")
+ax.set(ylabel="relative error of wines held out", title="Wines of five owners")
 ax.legend()
 plt.show()

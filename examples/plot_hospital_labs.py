@@ -1,6 +1,6 @@
 """
-Three hospitals, one pattern of disease each cannot see alone
-=============================================================
+Laboratory values of three hospitals
+====================================
 
 Three hospitals measure the same ten laboratory values. Liver, kidney and inflammation patterns hide in all of them, but
 each hospital has few patients of some kind. Values come in different units, so every column is divided by the root mean

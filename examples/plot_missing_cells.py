@@ -1,11 +1,11 @@
 """
-Fill gaps with what others know
-===============================
+Imputing missing values
+=======================
 
 A third of the pixels of handwritten digits is missing, at every owner. Only observed cells are fitted; the product of
-the factors foretells the others.
+the factors predicts the others.
 
-The picture shows six digits with gaps, as foretold, and as they are.
+The picture shows six digits with missing values, as predicted, and as they are.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,7 @@ print(f"relative error of the missing cells: {error:.2f}")
 
 # %%
 figure, axes = plt.subplots(3, 1, figsize=(7, 4), layout="constrained")
-rows = {"with gaps": np.where(gaps, 0, X), "foretold": foretold, "as they are": X}
+rows = {"with missing values": np.where(gaps, 0, X), "foretold": foretold, "as they are": X}
 for ax, (title, images) in zip(axes, rows.items(), strict=True):
     ax.imshow(mosaic(images[10:18], (8, 8), n_columns=8), cmap="gray_r")
     ax.set_title(title, loc="left", fontsize=10)

@@ -1,11 +1,11 @@
 """
-New patients after the run
-==========================
+Transforming the rows of a new client
+=====================================
 
 V is all that a newcomer needs: its rows are placed among the components at home, and nothing is sent. Here breast
 tumours of two clinics; a third places its own, and sees which of them look malignant.
 
-The picture shows the new rows by the two components that tell the kinds apart best.
+The picture shows the new rows by the two components that distinguish the kinds best.
 """
 
 import matplotlib.pyplot as plt

@@ -1,9 +1,9 @@
 """
-Recommend without a common table
-================================
+Recommendations from ratings of several shops
+=============================================
 
-Three libraries let their readers rate books. Nobody shows its ratings to anybody; each wants predictions as good as if
-all ratings lay in one place.
+Three libraries let their readers rate books. No party shows its ratings to any party; each wants predictions as good as
+if all ratings lay in one place.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """
-Cell types of two laboratories
-==============================
+Single cells of two laboratories
+================================
 
 Two laboratories sequence single cells of blood. Counts are divided by the library size of each cell and taken to
 logarithms, by each laboratory alone; a batch effect shifts some genes of the second. One component of each

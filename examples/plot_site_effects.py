@@ -1,6 +1,6 @@
 """
-A pattern that only one site has
-================================
+Components that occur at one site only
+======================================
 
 Three scanners lay a pattern of their own over the same kind of pictures. Given one component for itself, each owner
 keeps its pattern at home; the common components are those of clean pictures.

@@ -1,5 +1,5 @@
 """
-Topics in the notes of three newsrooms
+Topics in documents of three newsrooms
 ======================================
 
 Three newsrooms count words; none shows a text. Counts want the loss for counts: the Kullback-Leibler divergence.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,6 +83,9 @@ def reproduce(
                 screen.print(f"{paper}: the set {known} is not here and is left out.")
         top = Path("reproduce-out" if every else f"{name}-out") if out is None else out
         folders = {paper: top / paper if every else top for paper, _ in plan}
+        for folder in folders.values() if store else ():
+            folder.mkdir(parents=True, exist_ok=True)
+            _one_commit(folder, stored.commit())
         lines, left_out = _work(plan, folders, options, every, screen, store)
         _summary(top, folders, lines, left_out)
         screen.print(f"Written to {top}: {len(lines)} studies; summary.md lists their tables and figures.")
@@ -90,22 +95,36 @@ def reproduce(
 
 @app.command("compare")
 def compare(folder: Annotated[Path, typer.Argument(help="Output folder of: python -m papers run --quick")]) -> None:
-    """Compare the tables of a quick run of all papers with the stored ones; exit with 1 when a figure differs.
+    """Compare the tables of a quick run of all papers with the stored ones, and the pages that either gives.
+
+    Exit with 1 when a figure differs by more than its tolerance, or a page in any character.
 
     Example: python -m papers compare reproduce-out
     """
-    screen, differ, same = console(), 0, 0
-    for name, record in stored.read().items():
-        paper, study = name.split("/")
-        if not study.endswith("-quick"):
-            continue
-        found = list(stored.compare(record, stored.read_tables(folder / paper)))
-        differ, same = differ + bool(found), same + (not found)
+    screen, differ, known = console(), 0, stored.read()
+    quick = [name for name in known if name.endswith("-quick")]
+    for name in quick:
+        tables = stored.read_tables(folder / name.split("/")[0])
+        found = list(stored.compare(known[name], tables))
+        differ += bool(found)
         for line in found[:3]:
             screen.print(f"{name}: {line}", markup=False)
-    screen.print(f"{same} stored studies agree, {differ} differ.")
-    if differ or not same:
+        known[name] = {**known[name], "tables": {one: tables.get(one, []) for one in known[name]["tables"]}}
+    screen.print(f"{len(quick) - differ} stored studies agree, {differ} differ.")
+    changed = [] if differ else _changed_pages(known)
+    screen.print(f"Pages that change: {', '.join(changed) or 'none'}.")
+    if differ or changed or not quick:
         sys.exit(1)
+
+
+def _changed_pages(known: dict[str, Any]) -> list[str]:
+    """Return the pages of claims that these results would change."""
+    folder = stored.ROOT.parent / "docs"
+    spec: Any = spec_from_file_location("claims", folder / "_ext" / "claims.py")
+    claims: Any = module_from_spec(spec)
+    spec.loader.exec_module(claims)
+    written = claims.pages(claims.read(), known)
+    return [name for name, text in written.items() if (folder / "papers" / name).read_text() != text]
 
 
 def _list(screen: Any) -> None:
@@ -150,7 +169,7 @@ def _work(
     with bar("studies") as told:
         for done, (paper, study) in enumerate(plan):
             told(done, len(plan), f"{paper} {study}")
-            began, moment = time.perf_counter(), time.time()
+            began, used, moment, commit = time.perf_counter(), _cpu_seconds(), time.time(), stored.commit()
             try:
                 _run_study(paper, study, folders[paper], options, screen)
             except (MissingExtraError, DataError) as error:
@@ -160,11 +179,31 @@ def _work(
                 continue
             seconds = time.perf_counter() - began
             if store and (tables := stored.read_tables(folders[paper], moment)):
-                where = stored.write(paper, study, options, _command(paper, study, options), seconds, tables)
+                made = {"command": _command(paper, study, options), "commit": commit}
+                made |= {"seconds": round(seconds, 1), "cpu_seconds": round(_cpu_seconds() - used, 1)}
+                where = stored.write(paper, study, options, made, tables)
                 screen.print(f"Stored in {where}", markup=False)
             lines.append({"paper": paper, "study": study, "seconds": seconds})
             told(done + 1, len(plan), f"{paper} {study}, {duration(seconds)}")
     return lines, left_out
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _one_commit(folder: Path, here: str) -> None:
+    """Write down which commit begins an output folder; raise an error when another commit began it.
+
+    Figures that are there are not made again, so that a folder of two commits would store those of the first as those
+    of the second.
+    """
+    mark = folder / "commit"
+    if (mark.exists() and mark.read_text() != here) or (not mark.exists() and (folder / "cells").exists()):
+        raise ValueError(f"{folder} holds figures of another commit. Give --out a new folder to store results.")
+    write_atomic(mark, here.encode(), 0o644)
 
 
 def _command(paper: str, study: str, options: dict[str, Any]) -> str:

@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.atomic_files import write_atomic
+from papers.catalogue import PAPERS
 
-__all__ = ["ROOT", "compare", "name_of", "read", "read_tables", "select", "write"]
+__all__ = ["ROOT", "commit", "compare", "name_of", "read", "read_tables", "rows", "select", "write"]
 
 ROOT = Path(__file__).resolve().parent
 TIMES = ("seconds", "milliseconds", "cpu", "late")
 """Columns that begin with these depend on the machine and are not compared."""
+TOLERANCE = 1e-6
+"""Largest relative difference of a recomputed figure, for studies that the catalogue gives no other."""
 
 
 def name_of(study: str, size: str) -> str:
@@ -54,14 +57,12 @@ def _number(text: str) -> Any:
         return text
 
 
-def write(
-    paper: str, study: str, options: Mapping[str, Any], command: str, seconds: float, tables: Mapping[str, Any]
-) -> Path:
-    """Store the tables of one study with what made them."""
+def write(paper: str, study: str, options: Mapping[str, Any], made: Mapping[str, Any], tables: Any) -> Path:
+    """Store the tables of one study with its command, commit and seconds, which are in `made`."""
     record = {
-        "paper": paper, "study": study, "command": command, "commit": _git("rev-parse", "HEAD"),
+        "paper": paper, "study": study, **made,
         "uncommitted": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "src", "papers/*.py")),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 1),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "parameters": dict(options),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in ("numpy", "scipy")}},
         "tables": tables,
@@ -79,6 +80,11 @@ def write(
     return path
 
 
+def commit() -> str:
+    """Return the commit of the working tree."""
+    return _git("rev-parse", "HEAD")
+
+
 def _git(*words: str) -> str:
     done = subprocess.run(["git", *words], capture_output=True, text=True, cwd=ROOT.parent)
     return done.stdout.strip() if done.returncode == 0 else ""
@@ -91,19 +97,27 @@ def read(root: Path = ROOT) -> dict[str, dict[str, Any]]:
 
 
 def select(record: Mapping[str, Any], wanted: Mapping[str, str], column: str) -> Any:
-    """Return the one figure of a stored study that the wanted values single out.
+    """Return the one figure of a stored study that the wanted values single out; ``sum:`` and ``count:`` take several.
 
     Examples
     --------
     >>> record = {"tables": {"noise": [{"data": 0.05, "method": "FELB", "loss": 0.4}]}}
-    >>> select(record, {"data": "0.05", "method": "FELB"}, "loss")
-    0.4
+    >>> select(record, {"data": "0.05", "method": "FELB"}, "loss"), select(record, {"data": "0.05"}, "count:loss")
+    (0.4, 1)
     """
-    rows = [row for name, table in record["tables"].items() for row in table if column in row]
-    found = [row[column] for row in rows if all(_same(row.get(name), value) for name, value in wanted.items())]
+    fold, _, column = column.rpartition(":")
+    found = [row[column] for row in rows(record, wanted, column)]
+    if fold and found:
+        return len(found) if fold == "count" else sum(found)
     if len(found) != 1:
         raise ValueError(f"{len(found)} stored rows have {dict(wanted)} and a column {column!r}, but one is needed.")
     return found[0]
+
+
+def rows(record: Mapping[str, Any], wanted: Mapping[str, str], column: str) -> list[dict[str, Any]]:
+    """Return the stored rows that have a column and the wanted values."""
+    every = [row for table in record["tables"].values() for row in table if column in row]
+    return [row for row in every if all(_same(row.get(name), value) for name, value in wanted.items())]
 
 
 def _same(value: Any, text: str) -> bool:
@@ -111,8 +125,9 @@ def _same(value: Any, text: str) -> bool:
                                   value == _number(text))  # fmt: skip
 
 
-def compare(stored: Mapping[str, Any], found: Mapping[str, Any], tolerance: float = 1e-6) -> Iterator[str]:
-    """Yield where recomputed tables differ from stored ones by more than a relative tolerance; times do not count."""
+def compare(stored: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where recomputed tables differ from stored ones by more than the catalogue allows; times do not count."""
+    tolerance = PAPERS[stored["paper"]].tolerance.get(stored["study"], TOLERANCE)
     for name, rows in stored["tables"].items():
         if len(found.get(name, ())) != len(rows):
             yield f"{name}: {len(found.get(name, ()))} rows in place of {len(rows)}"

@@ -52,6 +52,83 @@ def unsafe(source):
     return found
 
 
+def private(source):
+    """What a module imports under a private name, as 'line: name'."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                imported = [each.name for each in names]
+            case ast.ImportFrom(module=module, names=names):
+                imported = [f"{module or ''}.{each.name}" for each in names]
+            case _:
+                continue
+        found += [f"{node.lineno}: {name}" for name in imported if re.search(r"(^|\.)_(?!_)", name)]
+    return found
+
+
+def patched(source):
+    """What a module changes in the modules and classes of other packages, as 'line: name.attribute'."""
+    nodes = list(ast.walk(ast.parse(source)))
+    others = {
+        (each.asname or each.name).partition(".")[0]
+        for node in nodes
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level)
+        for each in node.names
+        if not getattr(node, "module", each.name).startswith("fedfactor")
+    }
+    found = []
+    for node in nodes:
+        match node:
+            case ast.Attribute(value=value, attr=name, ctx=ast.Store() | ast.Del()):
+                target = value
+            case ast.Call(func=ast.Name(id="setattr" | "delattr" as name), args=[target, *_]):
+                pass
+            case _:
+                continue
+        while isinstance(target, ast.Attribute):
+            target = target.value
+        if isinstance(target, ast.Name) and target.id in others:
+            found.append(f"{node.lineno}: {target.id}.{name}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "source", ["import flwr._x", "from flwr._x import y", "from flwr import _x", "from ._x import y"]
+)
+def test_private_imports_are_recognised(source):
+    assert private(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import ssl; ssl.match = None",
+        "import os.path as p; p.join = None",
+        "from flwr import Server\nServer.fit = None",
+        "import flwr; setattr(flwr.server, 'fit', None)",
+        "import flwr; del flwr.server.fit",
+        "import numpy as np; np.x += 1",
+    ],
+)
+def test_patches_are_recognised(source):
+    assert patched(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from __future__ import annotations",
+        "import __main__",
+        "import ssl; self.ssl = ssl.x",
+        "from fedfactor.a import b\nb.c = 1",
+        "import os; os.environ['A'] = 'b'",
+    ],
+)
+def test_public_imports_and_own_attributes_are_neither(source):
+    assert private(source) + patched(source) == []
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -97,6 +174,18 @@ def broken(files, rule):
 @pytest.mark.slow
 def test_no_file_runs_code_that_it_was_sent():
     assert broken(FILES, unsafe) == {}
+
+
+@pytest.mark.slow
+def test_no_file_imports_private_names():
+    assert broken(FILES, private) == {}
+
+
+@pytest.mark.slow
+def test_no_file_patches_another_package():
+    """The warnings module documents this assignment as the way to replace its output."""
+    found = broken(FILES, lambda text: [line for line in patched(text) if "warnings.showwarning" not in line])
+    assert found == {}
 
 
 def test_every_file_is_finished():

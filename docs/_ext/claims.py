@@ -1,6 +1,6 @@
 """Writes the page of claims and one page for each paper from ``docs/papers/claims/*.toml`` and the stored results.
 
-``python docs/_ext/claims.py`` writes ``docs/papers/claims.md`` and ``docs/papers/<paper>.md``; tests compare them. One
+``python -m docs._ext.claims`` writes ``docs/papers/claims.md`` and ``docs/papers/<paper>.md``; tests compare them. One
 TOML file for each paper::
 
     title = "FELB and FALB"             # heading
@@ -16,14 +16,14 @@ TOML file for each paper::
     items = ["Fig. 2", "Fig. 7"]        # which of the items above; no item may be left without a claim
     printed = "…"                       # what the paper says
     number = "…"                        # one printed number or direction
-    measured = "{felb/noise/0.05/FELB}" # one or two measured figures, looked up
+    measured = "{felb/noise-quick?data=0.05&method=FELB#loss}"  # one or two measured figures, looked up
     because = "…"                       # why the verdicts are these; figures looked up
     as_printed = "contradicted"         # the printed algorithm; one of VERDICTS
     as_provided = "reproduced"          # what the library provides; one of VERDICTS
     changes = "a, c"                    # which changes the second verdict needs
     data = "…"                          # on what; stand-ins are named
     seeds = "0 to 2"
-    command = "python -m papers run felb --only noise"   # prints the row's figures; empty where nothing can be run
+    command = "make claims ITEM=felb_scale"  # empty where figures are looked up: those name their commands
     detail = "felb_details.md#…"        # where to read on
 
     [[objection]]
@@ -31,14 +31,12 @@ TOML file for each paper::
     answer = "…"
 
 ``{paper/study?column=value&…#figure|format}`` is looked up in ``papers/<paper>/stored/<study>.json``, which
-``python -m papers run … --store`` writes; ``{experiment/key/key|format}`` in ``papers/<experiment>/expected.json``,
-where results of earlier commits are kept. Measured figures are never typed: a decimal number in ``measured`` or
+``python -m papers run … --store`` writes. Measured figures are never typed: a decimal number in ``measured`` or
 ``because`` outside of braces is refused.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections import Counter
@@ -49,7 +47,6 @@ from typing import Any
 from papers import stored
 
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
-RESULTS = PAPERS.parents[1] / "papers"
 VERDICTS = (
     "reproduced", "holds after documented changes", "not reproduced (settings unknown)", "contradicted",
     "not testable here", "not a claim",
@@ -59,6 +56,8 @@ FIELDS = (
     "detail",
 )  # fmt: skip
 PLACE = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
+MARK = r"<!-- table ([^?#]+)(?:\?([^#]+))?#([^|:]+)(?:\|([^:]+))?: (.+?) by (.+?) -->"
+TABLE = re.compile(MARK + r".*?<!-- end -->", re.DOTALL)
 MOST = 900
 """Words on the page of a paper."""
 
@@ -81,10 +80,11 @@ by letter on the page of the paper).
 | not testable here | data, machines or a proof are missing, and the line says which |
 | not a claim | future work, an open question, or a misprint |
 
-Where the record column names a commit, `python -m papers run … --store` wrote the figures, and the same command prints
-them again. "earlier" means: recorded in `expected.json` by earlier commits, without the commit and the time of the run;
-the command of the line runs the study as it is now. `python -m papers run --quick -o OUT` runs a part of all studies
-with one seed, and `python -m papers compare OUT` compares it with the stored quick results.
+Every measured figure is looked up in the file of the record column, in `papers/<paper>/stored/`, with the commit, the
+seeds, the parameters and the processor time of its run. The command of the line prints the figures again, and
+`--store` writes the file. `python -m papers run --quick -o OUT` runs a part of all studies with one seed, and
+`python -m papers compare OUT` compares its tables with the stored ones, within the tolerance that
+`papers/catalogue.py` states, and the pages that they give.
 """
 
 
@@ -116,13 +116,45 @@ def _check(paper: Mapping[str, Any], claim: Mapping[str, Any]) -> None:
         raise ValueError(f"{where}: name the changes after which it holds.")
 
 
-def pages(papers: list[dict[str, Any]], results: Path = RESULTS) -> dict[str, str]:
-    """Return every page by file name."""
-    known = {path.parent.name: json.loads(path.read_text()) for path in results.glob("*/expected.json")}
-    known[""] = stored.read(results)
-    return {"claims.md": _claims_page(papers, known)} | {
-        f"{paper['name']}.md": _paper_page(paper, known) for paper in papers
-    }
+def pages(papers: list[dict[str, Any]], known: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return every page by file name, from the stored results or from others of the same form."""
+    known = stored.read() if known is None else known
+    found = {"claims.md": _claims_page(papers, known)}
+    found |= {f"{paper['name']}.md": _paper_page(paper, known) for paper in papers}
+    details = {path.name: path.read_text() for path in sorted(PAPERS.glob("*.md")) if path.name not in found}
+    return found | {name: with_tables(text, known) for name, text in details.items() if "<!-- table " in text}
+
+
+def with_tables(text: str, known: Mapping[str, Any]) -> str:
+    """Write the stored tables that a page asks for between its marks.
+
+    A mark is ``<!-- table paper/study?column=value#figure|format: rows by columns -->``, and ``<!-- end -->`` ends the
+    table; ``rows`` and ``columns`` are columns of the stored table, several of them joined by ``+``.
+    """
+
+    def table(mark: re.Match[str]) -> str:
+        study, wanted, figure, form, down, across = mark.groups()
+        found = stored.rows(
+            known[study], dict(pair.split("=", 1) for pair in (wanted or "").split("&") if pair), figure
+        )
+        cells: dict[str, dict[str, str]] = {}
+        for row in found:
+            side, head = (", ".join(str(row[name]) for name in names.split("+")) for names in (down, across))
+            if head in cells.setdefault(side, {}):
+                raise ValueError(f"{mark[0]}: two stored rows for {side}, {head}.")
+            cells[side][head] = format(row[figure], form or ".3f") if isinstance(row[figure], float) else row[figure]
+        heads = list(dict.fromkeys(head for row in cells.values() for head in row))
+        lines = [
+            "| " + " | ".join([f"{figure} by {down} and {across}", *heads]) + " |",
+            "|---" * (len(heads) + 1) + "|",
+        ]
+        lines += ["| " + " | ".join([side, *(str(row.get(head, "")) for head in heads)]) + " |"
+                  for side, row in cells.items()]  # fmt: skip
+        return "\n".join(
+            [mark[0].partition("-->")[0] + "-->", "", f"`{known[study]['command']}`:", "", *lines, "<!-- end -->"]
+        )
+
+    return TABLE.sub(table, text)
 
 
 def _claims_page(papers: list[dict[str, Any]], known: Mapping[str, Any]) -> str:
@@ -142,19 +174,24 @@ def _claims_page(papers: list[dict[str, Any]], known: Mapping[str, Any]) -> str:
 
 
 def _line(claim: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-    command = f"`{claim['command']}`" if claim["command"] else ""
+    command = ", ".join(f"`{one}`" for one in _commands(claim, known))
     where = f"{claim['data']}; {claim['seeds']}" if claim["seeds"] else claim["data"]
     measured = f"{filled(claim['measured'], known)}. {filled(claim['because'], known)}".removeprefix(". ")
     provided = f"**{claim['as_provided']}**" + (f" ({claim['changes']})" if claim["changes"] else "")
     cells = [", ".join(claim["items"]), claim["printed"], measured, f"**{claim['as_printed']}**", provided, where]
-    return "| " + " | ".join([*cells, command, _record(claim, known)]) + " |"
+    return "| " + " | ".join([*cells, command, ", ".join(_records(claim))]) + " |"
 
 
-def _record(claim: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-    """Say where the figures of a claim come from."""
-    places = [place[1] for place in PLACE.finditer(claim["measured"] + claim["because"])]
-    found = {known[""][place.partition("?")[0]]["commit"][:8] for place in places if "?" in place}
-    return ", ".join([*sorted(found), *(["earlier"] if any("?" not in place for place in places) else [])])
+def _records(claim: Mapping[str, Any]) -> list[str]:
+    """Name the stored studies that a claim's figures come from, in the order of their first figure."""
+    places = PLACE.finditer(claim["measured"] + claim["because"])
+    return list(dict.fromkeys(place[1].partition("?")[0] for place in places))
+
+
+def _commands(claim: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
+    """Return the commands that print the figures of a claim, and the one that its file names."""
+    found = [known[name]["command"] for name in _records(claim)]
+    return list(dict.fromkeys([*found, *([claim["command"]] if claim["command"] else [])]))
 
 
 def _paper_page(paper: Mapping[str, Any], known: Mapping[str, Any]) -> str:
@@ -179,21 +216,14 @@ def _paper_page(paper: Mapping[str, Any], known: Mapping[str, Any]) -> str:
 
 
 def filled(text: str, known: Mapping[str, Any]) -> str:
-    """Put stored results in place of ``{paper/study?column=value#figure}`` and ``{experiment/key/key}``."""
+    """Put stored results in place of ``{paper/study?column=value#figure}``."""
 
     def value(place: re.Match[str]) -> str:
-        found: Any = known
-        if "?" in place[1]:
-            study, _, rest = place[1].partition("?")
-            wanted, _, column = rest.partition("#")
-            if study not in known[""]:
-                raise ValueError(f"No stored study {study!r}. Run it with --store.")
-            found = stored.select(known[""][study], dict(pair.split("=", 1) for pair in wanted.split("&")), column)
-        else:
-            for key in place[1].split("/"):
-                if key not in found:
-                    raise ValueError(f"No stored result {place[1]!r}: {key!r} is not among {sorted(found)}.")
-                found = found[key]
+        study, _, rest = place[1].partition("?")
+        wanted, _, column = rest.partition("#")
+        if study not in known:
+            raise ValueError(f"No stored study {study!r}. Run it with --store.")
+        found = stored.select(known[study], dict(pair.split("=", 1) for pair in wanted.split("&")), column)
         return format(found, place[2] or (".3f" if isinstance(found, float) else ""))
 
     return PLACE.sub(value, text)

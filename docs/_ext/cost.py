@@ -1,77 +1,91 @@
-"""Draws ``docs/howto/cost_of_noise.svg``, and writes the table under it in ``choose_epsilon.md``, from stored results.
+"""Draw ``docs/howto/cost_of_noise.svg``, and write tables of ``choose_epsilon.md`` and ``threat_model.md``.
 
-``python -m claims.privacy_cost docs/howto/cost_of_noise.json`` measures, ``python docs/_ext/cost.py`` draws; a
-test compares the table.
+``python -m claims.privacy_cost docs/howto/cost_of_noise.json`` and ``python -m claims.privacy_canaries
+docs/explanation/canaries.json 2000`` measure, ``python docs/_ext/cost.py`` writes; a test compares.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1] / "howto"
-PAGE, STORED, PICTURE = HERE / "choose_epsilon.md", HERE / "cost_of_noise.json", HERE / "cost_of_noise.svg"
+DOCS = Path(__file__).resolve().parents[1]
+PICTURE = DOCS / "howto" / "cost_of_noise.svg"
 BEGIN, END = "<!-- written by docs/_ext/cost.py -->", "<!-- until here -->"
-UNITS, STEPS, SHOWN = ("row", "subject"), ("gradient", "newton"), ("1", "4")
+EPSILONS = ("0.5", "1", "2", "4", "8")
 
 
-def ratios(mine: dict[str, Any], unit: str, step: str, epsilon: str) -> list[float]:
+def ratios(mine: dict[str, Any], epsilon: str) -> list[float]:
     """Divide by the best error without noise."""
-    plain = min(mine["without noise"]["inf"])
-    return [error / plain for error in mine[f"{unit}, {step}"][epsilon]]
+    plain = min(mine["inf"])
+    return [error / plain for error in mine[epsilon]]
 
 
-def table(found: dict[str, Any]) -> str:
-    """Write the figures at ε = 1 and 4; where starts differ by a hundredth or more, from the best to the worst."""
-    heads = [f"{unit}, ε = {epsilon}" for unit in UNITS for epsilon in SHOWN]
-    lines = ["| data | without noise | steps | " + " | ".join(heads) + " |", "|---" * (len(heads) + 3) + "|"]
+def cost_table(found: dict[str, Any]) -> str:
+    """Write the mean and the worst of all seeds for each set and ε, and how much of what is explained remains at ε = 4."""
+    heads = [
+        "data",
+        "error without noise",
+        *(f"ε = {epsilon}" for epsilon in EPSILONS),
+        "explained squares kept, ε = 4",
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, mine in found.items():
-        for step in STEPS:
-            cells = [_cell(ratios(mine, unit, step, epsilon)) for unit in UNITS for epsilon in SHOWN]
-            first = (f"{name}, rank {mine['rank']}", f"{min(mine['without noise']['inf']):.3f}")
-            lines.append("| " + " | ".join([*(first if step == STEPS[0] else ("", "")), step, *cells]) + " |")
+        each = [ratios(mine, epsilon) for epsilon in EPSILONS]
+        cells = [f"{mean(values):.3f} ({max(values):.3f})" for values in each]
+        kept = (1 - mean(error**2 for error in mine["4"])) / (1 - min(mine["inf"]) ** 2)
+        lines.append(f"| {name} | {min(mine['inf']):.3f} | {' | '.join(cells)} | {kept:.1%} |")
     return "\n".join(lines)
 
 
-def _cell(values: list[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:.2f} to {high:.2f}" if high - low >= 0.01 else f"{mean(values):.3f}"
+def canary_table(found: dict[str, Any]) -> str:
+    """Write for each configuration how often the attacker was wrong, and the ε that this proves."""
+    lines = ["| unit and method | claimed ε | runs | missed | false alarms | proven ε |", "|---|---|---|---|---|---|"]
+    for name, mine in found.items():
+        runs = mine["with"] + mine["without"]
+        shares = (mine["misses"] / mine["with"], mine["false_alarms"] / mine["without"])
+        cells = (f"{mine['claimed']:g}", f"{runs:,}", *(f"{share:.0%}" for share in shares), f"{mine['epsilon']:.2f}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "howto/choose_epsilon.md": ("howto/cost_of_noise.json", cost_table),
+    "explanation/threat_model.md": ("explanation/canaries.json", canary_table),
+}
+"""Page: stored results, and what writes the table."""
 
 
 def draw(found: dict[str, Any]) -> None:
-    """Draw a panel for each set: error over that without noise, by ε."""
+    """Draw the error over that without noise by ε, a line for each set."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     mpl.rcParams |= {"svg.hashsalt": "cost", "font.size": 8, "svg.fonttype": "none"}
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(found), figsize=(2.5 * len(found), 2.6), layout="constrained")
-    for ax, (name, mine) in zip(axes, found.items(), strict=True):
-        for unit, colour in zip(UNITS, ("#1f5fa8", "#c4521a"), strict=True):
-            for step, style in zip(STEPS, ("--", "-"), strict=True):
-                points = {
-                    float(epsilon): mean(ratios(mine, unit, step, epsilon)) for epsilon in mine[f"{unit}, {step}"]
-                }
-                ax.plot(*zip(*sorted(points.items()), strict=True), style, color=colour, label=f"{unit}, {step}")
-        ax.axhline(1.05, color="#888888", linewidth=0.6)
-        ax.set(xscale="log", title=name, xlabel="ε", xticks=[0.5, 1, 2, 4, 8], xticklabels=["½", "1", "2", "4", "8"])
-        ax.minorticks_off()
-        ax.set_ylim(0.99, min(1.7, ax.get_ylim()[1]))
-    axes[0].set_ylabel("error / error without noise")
-    axes[-1].legend(fontsize=7)
+    figure, ax = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
+    for name, mine in found.items():
+        ax.plot([float(epsilon) for epsilon in EPSILONS], [mean(ratios(mine, e)) for e in EPSILONS], ".-", label=name)
+    ax.axhline(1.05, color="#888888", linewidth=0.6)
+    ax.set(xscale="log", xlabel="ε of one row, δ = 10⁻⁶", ylabel="error / error without noise")
+    ax.set(xticks=[float(epsilon) for epsilon in EPSILONS], xticklabels=EPSILONS)
+    ax.minorticks_off()
+    ax.legend(fontsize=7)
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
-def filled(page: str, found: dict[str, Any]) -> str:
-    """Put the table into its place on the page."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{rest.partition(END)[2]}"
+def filled(page: str) -> str:
+    """Return a page with the table in its place."""
+    stored, table = TABLES[page]
+    before, _, rest = (DOCS / page).read_text().partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{table(json.loads((DOCS / stored).read_text()))}\n\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
-    stored = json.loads(STORED.read_text())
-    draw(stored)
-    PAGE.write_text(filled(PAGE.read_text(), stored))
+    draw(json.loads((DOCS / "howto" / "cost_of_noise.json").read_text()))
+    for name in TABLES:
+        (DOCS / name).write_text(filled(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib.util
 import inspect
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import fedfactor
 from fedfactor.algorithm_names import command_name
+from fedfactor.cli.console import EXIT_CODES
 from fedfactor.cli.parameter_parsing import plain_words
 from fedfactor.core.parameters import settings_of_class
 
@@ -47,6 +49,8 @@ def write(folder: Path) -> None:
     pages["index.inc"] = api_index(topics)
     pages["algorithms_table.inc"] = algorithms_table()
     pages["settings_tables.inc"] = settings_tables()
+    pages["errors_table.inc"] = errors_table()
+    pages["exit_codes.inc"] = exit_codes()
     for name, text in pages.items():
         path = folder / name
         if not path.exists() or path.read_text() != text:
@@ -174,15 +178,46 @@ def settings_tables() -> str:
     return text
 
 
+def exit_codes() -> str:
+    """Write the exit codes of the command line, as the command line declares them."""
+    rows = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    return f"| exit code | meaning |\n|---|---|\n{rows}"
+
+
+def errors_table() -> str:
+    """Write the errors and warnings of the package, read from its source, so that no optional dependency is needed."""
+    lines = ["| class | also a | raised when |", "|---|---|---|"]
+    found: dict[str, tuple[str, str, str]] = {}
+    root = Path(fedfactor.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Error", "Warning", "Unavailable")):
+                bases = [ast.unparse(base) for base in node.bases]
+                if any(base.endswith(("Error", "Warning", "Exception")) for base in bases):
+                    home = ".".join(("fedfactor", *path.relative_to(root).with_suffix("").parts))
+                    summary = (ast.get_docstring(node) or "").partition("\n\n")[0]
+                    found[node.name] = (home, ", ".join(f"`{base}`" for base in bases), " ".join(summary.split()))
+    for name, (home, bases, summary) in sorted(found.items()):
+        where = f"[`{name}`](../api/generated/fedfactor.{name}.md)" if name in fedfactor.__all__ else f"`{home}.{name}`"
+        lines.append(f"| {where} | {bases} | {summary} |")
+    return "\n".join(lines) + "\n"
+
+
 def algorithms() -> Iterator[type]:
-    """Yield the algorithms that `fedfactor.algorithms` lists."""
+    """Yield the algorithms that `fedfactor.algorithms` lists, by subject: recommended methods first."""
     if importlib.util.find_spec("fedfactor.algorithms") is None:
         return
     module = importlib.import_module("fedfactor.algorithms")
-    for name in sorted(getattr(module, "__all__", [])):
-        value = getattr(module, name)
-        if inspect.isclass(value) and dataclasses.is_dataclass(value) and hasattr(value, "client_step"):
-            yield value
+    found = [getattr(module, name) for name in getattr(module, "__all__", [])]
+    steps = [each for each in found if inspect.isclass(each) and hasattr(each, "client_step")]
+    subjects = list(TOPICS.values())
+
+    def place(cls: type) -> tuple[bool, int, str]:
+        home = f"{cls.__module__.removeprefix('fedfactor.')}."
+        subject = max((path for path in subjects if home.startswith(f"{path}.")), key=len, default="")
+        return not cls.__name__.startswith("Pooled"), subjects.index(subject) if subject else 99, cls.__name__
+
+    yield from sorted(filter(dataclasses.is_dataclass, steps), key=place)
 
 
 def messages(cls: type) -> dict:

@@ -73,6 +73,7 @@ IN_PROCESS = {
     "iterations": counted.iterations,
     "complexity": counted.complexity,
     "protocol": counted.protocol,
+    "stalls": secure.stalls,
 }
 STUDIES: dict[str, Callable[[bool], Iterator[dict[str, Any]]]] = {
     "errors": errors,
@@ -100,7 +101,8 @@ def reproduce(
         A few thousand rows, rank 20 and 50 iterations; 20 iterations of a few of the methods (minutes);
         whole sets, rank 100 and 300 iterations (hours).
     only : tuple of str
-        Studies to run: iterations, complexity, errors, scaling, components, solvers, secure, parties; all when empty.
+        Studies to run: iterations, complexity, protocol, stalls, errors, scaling, components, solvers, secure,
+        parties; all when empty.
     ranks : tuple of int, optional
         Numbers of MPI ranks of the study scaling; by default 1, 2 and 4.
     say : callable
@@ -152,7 +154,10 @@ def _few(cell: dict[str, Any]) -> bool:
     """Keep, for a quick run, the planted matrix without grids, two methods on real images, and two ranks at most."""
     if "parties" in cell:
         return cell["clock"] == "virtual" and cell["parties"] in (2, 8)
-    shown = {"faces": (SKETCHED[0], "rows hals", "Syn-SD", "Asyn-SD"), "fashion": (SKETCHED[0], "rows hals")}
+    shown = {
+        "faces": (SKETCHED[0], "rows hals", *secure.PAPERS, "Asyn-SSD-V, small weight"),
+        "fashion": (SKETCHED[0], "rows hals"),
+    }
     small = (
         cell.get("ranks", 2) <= 2 and cell["k"] <= 20 and (cell["data"] != "fashion" or cell.get("iterations") == 20)
     )

@@ -13,10 +13,23 @@ from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.engines.run import run
 from papers.dsanls.datasets import load, present
 
-__all__ = ["PAPERS", "cells", "measure", "measure_parties", "methods", "opened", "parties", "party_cells", "rounds_of"]
+__all__ = [
+    "PAPERS",
+    "cells",
+    "measure",
+    "measure_parties",
+    "methods",
+    "opened",
+    "parties",
+    "party_cells",
+    "rounds_of",
+    "stalls",
+]
 
 PAPERS = ("Syn-SD", "Syn-SSD-U", "Syn-SSD-V", "Syn-SSD-UV", "Asyn-SD", "Asyn-SSD-V")
 """The six methods of the paper."""
+FLOOR = 0.0286
+"""Relative error of the planted matrix's own factors, up to rounding."""
 
 
 def shares(split: str, parties: int) -> tuple[int, ...]:
@@ -42,6 +55,7 @@ def methods(k: int) -> dict[str, Algorithm]:
         "Asyn-SD unaligned": AsynSD(k, align=False),
         "Asyn-SD ω = 1/(1+t)": AsynSD(k, server="harmonic"),
         "Asyn-SSD-V": AsynSSD(k, ratio=0.3),
+        "Asyn-SSD-V, small weight": AsynSSD(k, ratio=0.3, schedule_start=0.01, growth=0.0),
     }
 
 
@@ -116,6 +130,30 @@ def party_cells(full: bool) -> Iterator[dict[str, Any]]:
             for count in (2, 4, 8) if full else (2, 4):
                 for method in PAPERS:
                     yield {**usual, "clock": "ranks", "split": split, "parties": count, "method": method}
+
+
+def stalls(full: bool) -> Iterator[dict[str, Any]]:
+    """Yield how many of 48 runs of ten exchanges end above twice the floor, two even parties, by proximal weight.
+
+    Six orders of arrival (the pace of the second party, and who comes first) and eight seeds. The weight of the library
+    grows with the alternations, so that steps are short where a run has to leave a plateau; a constant small one leaves
+    it.
+    """
+    owners = opened({"data": "planted", "full": False, "split": "uniform", "parties": 2})
+    paces = ((1.0, 1.0), (1.0, 1.5), (1.0, 2.3), (1.0, 3.7), (2.3, 1.0), (3.7, 1.0))
+    forms: dict[str, dict[str, Any]] = {"growing": {}, "small, constant": {"schedule_start": 0.01, "growth": 0.0}}
+    for weight, settings in forms.items():
+        for name, method in (("Asyn-SD", AsynSD(8, **settings)), ("Asyn-SSD-V", AsynSSD(8, ratio=0.3, **settings))):
+            row: dict[str, Any] = {"method": name, "proximal_weight": weight, "runs": 8 * len(paces)}
+            for exchanges in (10, 40):
+                errors = [
+                    run(method, owners, engine=VirtualEngine(durations=dict(zip(owners, pace, strict=True))),
+                        rounds=exchanges, seed=seed).relative_error
+                    for pace in paces for seed in range(20, 28)
+                ]  # fmt: skip
+                row[f"stalled_{exchanges}"] = sum(error > 2 * FLOOR for error in errors)
+                row[f"median_{exchanges}"] = float(np.median(errors))
+            yield row
 
 
 def measure_parties(cell: dict[str, Any]) -> dict[str, Any]:

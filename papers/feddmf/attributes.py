@@ -72,6 +72,8 @@ def measure_attributes(
             guess = probabilities(kept.network, kept.U, np.ascontiguousarray(kept.V[:, columns].T))
             for genre, member in known.items():
                 truth = affinity(part, name, member)
+                if truth.all() or not truth.any() or not member[columns].any():
+                    continue  # no such movie among these, so that no user can be told from another
                 rng = stream(f"feddmf folds {name} {genre}", seed)
                 vectors.append(area_under_curve(truth, predict_attribute(kept.U, truth, seed=rng)))
                 shares.append(area_under_curve(truth, guess[:, member[columns]].sum(1) / guess.sum(1)))

@@ -1,10 +1,7 @@
-"""Figures, each made once and written down as soon as it is there; several at a time where that is asked for."""
+"""Figures, each made once and written down as soon as it is there."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from papers.feddmf.methods import measure
 from papers.feddmf.split import movies, split
 from papers.kept import file_for, kept
 
-__all__ = ["ATTRIBUTES", "Task", "figure", "fill"]
+__all__ = ["ATTRIBUTES", "Task", "figure"]
 
 ATTRIBUTES = "attributes"
 
@@ -39,12 +36,6 @@ class Task:
         """Name the file of the figure."""
         return file_for(folder, self.key)
 
-    @property
-    def cost(self) -> float:
-        """Guess how long it takes, in passes over the data: long ones are best begun first."""
-        each = self.settings.values() if self.method == ATTRIBUTES else (self.settings,)
-        return sum(s.get("runs", 1) * s.get("epochs", 0) * (1.5 if s.get("pooled") else 1) for s in each) / self.least
-
 
 def figure(folder: Path, task: Task) -> dict[str, Any]:
     """Read a figure, or make it."""
@@ -56,14 +47,3 @@ def figure(folder: Path, task: Task) -> dict[str, Any]:
         return measure(part, task.method, task.settings, seed=task.seed)
 
     return kept(folder, task.key, made)
-
-
-def fill(folder: Path, tasks: Iterable[Task], jobs: int, say: Callable[[str], None]) -> None:
-    """Make all figures that are missing in as many processes as asked for, the longest first."""
-    missing = {path: task for task in tasks if not (path := task.path(folder)).exists()}
-    order = sorted(missing.values(), key=lambda task: -task.cost)
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(figure, folder, task): task for task in order}
-        for done, future in enumerate(as_completed(waiting), 1):
-            future.result()
-            say(f"{done} of {len(order)}: {waiting[future].method} (seed {waiting[future].seed})")

@@ -9,7 +9,7 @@ from typing import Any
 from fedfactor.algorithms import FedDMF
 from papers.catalogue import Size
 from papers.feddmf import tables
-from papers.feddmf.cells import ATTRIBUTES, Task, figure, fill
+from papers.feddmf.cells import ATTRIBUTES, Task, figure
 from papers.feddmf.methods import ALONE, COMMON, EQ4, METHODS, SIMPLE, VARIANTS, settings_for
 
 __all__ = ["STUDIES", "Work", "reproduce"]
@@ -89,7 +89,6 @@ def reproduce(
     passes: int | None = None,
     patience: int = 0,
     least: int | None = None,
-    jobs: int = 1,
     say: Say = print,
 ) -> Path:
     """Run the studies and write tables and figures.
@@ -115,8 +114,6 @@ def reproduce(
         passes are made.
     least : int, optional
         Movies of at least so many ratings, in the place of what `size` says.
-    jobs : int
-        Processes that make figures.
     say : callable
         Told of each figure as it comes.
     """
@@ -128,9 +125,6 @@ def reproduce(
     seeds, passes = seeds or (1 if quick else 3), passes or (10 if quick else 30)
     work = Work(out, least or {"quick": 100, "usual": 20, "full": 1}[size], passes, extra, say, quick)
     asked = [name for name in (*STUDIES, ATTRIBUTES) if name in (only or {*STUDIES, ATTRIBUTES} - {"letter"})]
-    if jobs > 1:
-        every = [task for name in asked for seed in range(seeds) for _, task in work.tasks(name, seed)]
-        fill(work.folder, every, jobs, say)
     for name in asked:
         rows = [row for seed in range(seeds) for row in work.rows(name, seed)]
         if name == ATTRIBUTES:

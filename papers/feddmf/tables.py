@@ -109,3 +109,5 @@ def write_attributes(out: Path, rows: list[dict[str, Any]]) -> None:
         parts = [_spread([row[method][key] for row in rows]) for key in ("auc_vectors", "auc_foreign_share")]
         lines.append(f"| {method} | " + " | ".join(parts) + " |")
     (out / "attributes.md").write_text("\n".join(lines) + "\n")
+    each = ((seed, method, one) for seed, row in enumerate(rows) for method, one in row.items())
+    write_csv(out / "attributes.csv", [{"method": method, "seed": seed, **one} for seed, method, one in each])

@@ -21,7 +21,7 @@ from fedfactor.evaluation.recommender_tuning import (
     tune_recommender,
 )
 from fedfactor.privacy import SecureSum
-from fedfactor.recommend.fedsplit.messages import Level
+from fedfactor.recommend.fedsplit.messages import Factors, Global, Level
 from fedfactor.recommend.local_cnmf import RatingPenalty, cnmf, starting_factors
 from fedfactor.recommend.rating_model import item_counts, predict_cells
 from fedfactor.recommend.rating_statistics import hold_out, item_residuals, pooled_item_biases, user_means
@@ -168,6 +168,43 @@ def by_joint_rank(
         server = replace(method.init_server(meta, Round(seed, 0, None))[0], mu=mu)
         down = method.server_step(server, ups, Round(seed, 1, None))[1]
         yield k, {name: method.finish(shards[name], states[name], down.items[name]) for name in names}
+
+
+def by_grouping(
+    base: FedSPLIT, owners: Mapping[str, Any], *, seed: int
+) -> Iterator[tuple[str, dict[str, LocalFactors]]]:
+    """Yield what owners end with: joined at once, in two levels, and after one of them has left.
+
+    In two levels, two regions join the factors of their own groups first. Joint factors have the shape of item factors,
+    so a region sends its own as a group does, and what comes back to a group is the product of both maps.
+    """
+    names, m = tuple(sorted(owners)), next(iter(owners.values())).shape[1]
+    meta, shards = Meta(m, names, "float64", True), {name: Shard(owners[name], "stored") for name in names}
+    mu = np.float64(np.mean([owners[name].data.mean() for name in names]))
+    states, ups = {}, {}
+    for name, shard in shards.items():
+        start = base.init_client(shard, meta, Round(seed, 0, name))
+        states[name], ups[name] = base.client_step(shard, start, Level(mu), Round(seed, 1, name))
+
+    def joined(sent: Mapping[str, Factors]) -> dict[str, Global]:
+        server = replace(base.init_server(replace(meta, clients=tuple(sent)), Round(seed, 0, None))[0], mu=mu)
+        return base.server_step(server, dict(sent), Round(seed, 1, None))[1].items
+
+    def finished(down: Mapping[str, Global]) -> dict[str, LocalFactors]:
+        return {name: base.finish(shards[name], states[name], down[name]) for name in down}
+
+    yield "all groups at once", finished(joined(ups))
+    regions = {"region 1": joined({name: ups[name] for name in names[::2]}),
+               "region 2": joined({name: ups[name] for name in names[1::2]})}  # fmt: skip
+    firsts = {region: next(iter(down.values())) for region, down in regions.items()}
+    top = joined({region: Factors(V=first.V, item=first.item, seen=None) for region, first in firsts.items()})
+    maps = {
+        name: replace(top[region], M=top[region].M @ one.M)
+        for region, down in regions.items()
+        for name, one in down.items()
+    }
+    yield "two regions first", finished(maps)
+    yield "one group has left", finished(joined({name: ups[name] for name in names[1:]}))
 
 
 def untold(split: Split, iterations: int, ranks: Sequence[int], seed: int) -> dict[str, Any]:

@@ -24,9 +24,9 @@ __all__ = [
 ]
 
 
-def expected() -> dict[str, Any]:
-    """Return the figures that the paper prints, and ours."""
-    return json.loads(resources.files("papers.fedsplit").joinpath("expected.json").read_text())
+def printed() -> dict[str, Any]:
+    """Return the figures that the paper prints, and those that it quotes."""
+    return json.loads(resources.files("papers.fedsplit").joinpath("printed.json").read_text())
 
 
 def gap_closed(alone: float, central: float, method: float) -> float:
@@ -43,17 +43,20 @@ def gap_closed(alone: float, central: float, method: float) -> float:
 def write(out: Path, found: Mapping[tuple[str, int], Any], ratings: Mapping[str, Any]) -> None:
     """Write Table 1 (data), Table 2 (groups before and after) and Table 3 (methods)."""
     names = list(dict.fromkeys(name for name, _ in found))
-    lines = ["| data | users | items | ratings | groups |", "|---|---|---|---|---|"]
+    lines, sizes = ["| data | users | items | ratings | groups |", "|---|---|---|---|---|"], []
     for name in names:
         groups = [len(row["members"]) for (data, _), row in found.items() if data == name]
         R = ratings[name]
         lines.append(f"| {name}, filtered | {R.shape[0]} | {R.shape[1]} | {R.nnz:,} | {_pm(groups, 1)} |")
+        rated = {"users": R.shape[0], "items": R.shape[1], "ratings": R.nnz, "groups": float(np.mean(groups))}
+        sizes.append({"data": name, **rated})
+    write_csv(out / "table1.csv", sizes)
     sections = [
         "## Table 1: the data",
         *lines,
         "",
         "## Table 2: groups before and after FedSPLIT",
-        *_groups(found, names),
+        *_groups(out, found, names),
     ]
     for name in names:
         sections += [
@@ -90,23 +93,25 @@ def group_changes(rows: Sequence[Any], form: str) -> dict[str, Any]:
     return found
 
 
-def _groups(found: Mapping[tuple[str, int], Any], names: list[str]) -> list[str]:
+def _groups(out: Path, found: Mapping[tuple[str, int], Any], names: list[str]) -> list[str]:
     words = "data|form|groups|improved|change of RMSE|of MSE|rise of the others, RMSE|MSE|r(members)|r(ratings)"
-    lines = ["| " + words.replace("|", " | ") + " |", "|---" * 10 + "|"]
+    lines, table = ["| " + words.replace("|", " | ") + " |", "|---" * 10 + "|"], []
     for name in names:
         rows = [row for (data, _), row in found.items() if data == name]
         for form in [m for m in rows[0]["methods"] if m.startswith("FedSPLIT")][:2]:
             one = group_changes(rows, form)
+            table.append({"data": name, "form": form, **one})
             cells = [name, form, str(one["groups"]), str(one["improved"])]
             cells += [f"{one[f'{w}_improved']:.3f} ± {one[f'{w}_improved_half']:.3f}" for w in ("rmse", "mse")]
             cells += ["none" if one[f"{w}_others"] is None else f"{one[f'{w}_others']:.3f}" for w in ("rmse", "mse")]
             cells += [f"{one[w]:.2f}" for w in ("r_members", "r_ratings")]
             lines.append("| " + " | ".join(cells) + " |")
+    write_csv(out / "table2.csv", table)
     return lines
 
 
 def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
-    printed = expected()["paper"].get(name, {})
+    paper = printed()["paper"].get(name, {})
     methods = list(rows[0]["methods"])
     words = "method|splits|exchanges|macro RMSE|macro MSE|micro RMSE|macro MAE|gap closed|groups improved|MB up|paper"
     lines = ["| " + words.replace("|", " | ") + " |", "|---" * 11 + "|"]
@@ -134,14 +139,14 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
             "gap_closed": gap_closed(float(alone), float(central), float(np.mean(macro))),
             "improved": float(improved),
             "mb_up": figures[0].get("bytes_up", 0) / 1e6,
-            "paper": printed.get(m, ""),
+            "paper": paper.get(m, ""),
         })  # fmt: skip
         last = table[-1]
         cells = [m, str(len(here)), str(last["exchanges"]), _pm(macro), _pm(mse), f"{last['micro']:.3f}"]
         cells += [f"{last['mae']:.3f}", f"{last['gap_closed']:.0%}", f"{last['improved']:.0%}", f"{last['mb_up']:.1f}"]
         lines.append("| " + " | ".join([*cells, str(last["paper"])]) + " |")
     write_csv(out / f"table3_{name}.csv", table)
-    quoted = expected()["quoted"]
+    quoted = printed()["quoted"]
     lines += ["", "Quoted by the paper, not run here (RMSE on their authors' own splits):", ""]
     lines += ["| method | exchanges | " + name + " | source |", "|---|---|---|---|"]
     lines += [f"| {m} | {one['exchanges']} | {one[name]} | {one['source']} |" for m, one in quoted.items()]
@@ -178,7 +183,8 @@ def write_sensitivity(out: Path, rows: Mapping[int, Sequence[Any]]) -> None:
             cells = " | ".join(f"{one[word]:.3f}" for word in ("alone", *words))
             lines.append(f"| {iterations} | {rank} | {cells} |")
     (out / "sensitivity.md").write_text("\n".join(lines) + "\n")
-    (out / "sensitivity.json").write_text(json.dumps(found, indent=1) + "\n")
+    each = ((iterations, rank, one) for iterations, ranks in found.items() for rank, one in ranks.items())
+    write_csv(out / "sensitivity.csv", [{"iterations": n, "joint_rank": rank, **one} for n, rank, one in each])
 
 
 def write_audit(

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfactor.engines.run import run
 from fedfactor.plots import panels
-from papers.felb.tables import means
+from papers.felb.tables import means, published
 
 __all__ = ["draw", "summary", "tiles"]
 
@@ -49,8 +49,8 @@ def summary(out: Path, rows: list[dict[str, Any]]) -> Path:
     rows = means(rows)
     data = list(dict.fromkeys(row["data"] for row in rows))
     loss = {(row["data"], row["method"]): row["loss"] for row in rows}
-    published = [method for method in dict.fromkeys(row["method"] for row in rows) if _published(method)]
-    bars = {"best vote as published": [min(loss[one, m] for m in published if (one, m) in loss) for one in data]}
+    votes = [method for method in dict.fromkeys(row["method"] for row in rows) if published(method)]
+    bars = {"best vote as published": [min(loss[one, m] for m in votes if (one, m) in loss) for one in data]}
     for method in ("FELB to the letter", "FELB", "FALB", "PooledBMF"):
         bars[method] = [loss.get((one, method), float("nan")) for one in data]
     ax = panels(1, width=8, height=3)[0]
@@ -86,11 +86,6 @@ def tiles(out: Path, owners: Mapping[str, np.ndarray], algorithms: Mapping[str, 
     path = out / "tiles.png"
     axes[0].figure.savefig(path, dpi=120)
     return path
-
-
-def _published(method: str) -> bool:
-    """Tell a vote that is as published: a solver and a rule, nothing more."""
-    return method.split()[0] in ("asso", "grecond", "mebf", "elbmf", "zhang") and len(method.split()) == 2
 
 
 def _style(method: str) -> dict[str, Any]:

@@ -26,6 +26,8 @@ def write(out: Path, study: str, rows: list[dict[str, Any]], absent: Iterable[st
     notes = list(order_holds(rows)) if study == "real" else []
     notes += [f"- Not in the data folder, so left out: {', '.join(absent)}."] if (absent := list(absent)) else []
     (out / f"{study}.md").write_text(markdown(rows) + "\n".join(["", *notes, ""] if notes else []))
+    if study in ("real", "drawn"):
+        write_csv(out / f"{study}_summary.csv", summary(rows))
 
 
 def markdown(rows: Iterable[dict[str, Any]]) -> str:
@@ -92,6 +94,53 @@ def means(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         made.append({**same[0], **mean, "late": sum(one["late"] for one in same)})
     return made
+
+
+def published(method: str) -> bool:
+    """Tell a vote as published from methods that iterate, and from votes with changes of ours.
+
+    Examples
+    --------
+    >>> published("asso or"), published("asso or aligned"), published("FELB"), published("primp or")
+    (True, False, False, False)
+    """
+    solver, *form = method.split()
+    return solver.islower() and solver != "primp" and len(form) == 1
+
+
+def summary(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return each set's lowest loss of a published vote, and on how many sets each method that iterates is below it.
+
+    Rows of a set have the lowest loss of a published vote, and its name under ``below``; rows of "all" have the mean
+    loss of a method and the number of sets.
+
+    Examples
+    --------
+    >>> loss = {"FELB": 0.5, "asso or": 0.9, "asso or aligned": 0.1}
+    >>> summary([{"data": "d", "method": name, "loss": one} for name, one in loss.items()])[1]
+    {'data': 'all', 'method': 'FELB', 'loss': 0.5, 'below': 1, 'sets': 1}
+    """
+    rows, found = list(rows), []
+    iterating = dict.fromkeys(row["method"] for row in rows if not row["method"].split()[0].islower())
+    loss: dict[str, list[float]] = {method: [] for method in iterating}
+    data = list(dict.fromkeys(row["data"] for row in rows))
+    below = dict.fromkeys(loss, 0)
+    for one in data:
+        each: dict[str, list[float]] = {}
+        for row in rows:
+            if row["data"] == one:
+                each.setdefault(row["method"], []).append(row["loss"])
+        mine = {method: sum(losses) / len(losses) for method, losses in each.items()}
+        best = min((value, method) for method, value in mine.items() if published(method))
+        found.append({"data": one, "method": "best published vote", "loss": best[0], "below": best[1], "sets": ""})
+        for method in loss:
+            if method in mine:
+                loss[method].append(mine[method])
+                below[method] += mine[method] < best[0]
+    for method, each in loss.items():
+        mean = round(sum(each) / len(each), 12)
+        found.append({"data": "all", "method": method, "loss": mean, "below": below[method], "sets": len(each)})
+    return found
 
 
 def late_solvers(rows: list[dict[str, Any]]) -> list[str]:

@@ -125,6 +125,13 @@ def _real(rows: list[Row]) -> list[Any]:
     return axes
 
 
+def _fashion(rows: list[Row]) -> list[Any]:
+    axes = panels(1, width=5.0)
+    axes[0].bar([row["method"] for row in rows], [row["sum_rmsd"] for row in rows])
+    axes[0].set_ylabel("sum of RMSD")
+    return axes
+
+
 _DRAW = {
     "barycenters": _barycenters,
     "drift": _drift,
@@ -135,4 +142,5 @@ _DRAW = {
     "noise": _noise,
     "personal": _personal,
     "real": _real,
+    "fashion": _fashion,
 }

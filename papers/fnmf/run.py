@@ -23,12 +23,13 @@ STUDIES: dict[str, Callable[[Store, bool, int], list[dict[str, Any]]]] = {
     "noise": synthetic.noise,
     "personal": synthetic.personal,
     "real": real.study,
+    "fashion": real.fashion,
 }
 """Name → study; each gives the rows of its table."""
 QUICK: dict[str, dict[str, tuple[Any, ...]]] = {
     "barycenters": {"noise": (0.0, 0.5)},
     "drift": {"local_steps": (10, 500), "method": ("central", "FedAvg", "FedProx mu=10", "FNMF-LAP", "FNMF-SK")},
-    "convergence": {"participation": (1.0, 0.5), "gamma": (0.0, 0.1)},
+    "convergence": {"participation": (1.0, 0.5), "gamma": (0.1, 1.0)},
     "clients": {"clients": (5, 20)},
     "noise": {"method": ("FedAvg", "FedProx mu=10", "FNMF-LAP", "PooledNMF")},
     "personal": {"private": (0, 2)},

@@ -1,5 +1,7 @@
 from .boolean.metrics import BooleanMetrics as BooleanMetrics
 from .boolean.metrics import boolean_metrics as boolean_metrics
+from .evaluation.attribute_prediction import area_under_curve as area_under_curve
+from .evaluation.attribute_prediction import predict_attribute as predict_attribute
 from .evaluation.metrics.coherence import client_similarity as client_similarity
 from .evaluation.metrics.coherence import cosine_similarity as cosine_similarity
 from .evaluation.metrics.coherence import drift as drift

@@ -1,5 +1,7 @@
 from .evaluation.comparison import Comparison as Comparison
 from .evaluation.comparison import compare as compare
+from .evaluation.cost_of_noise import CostOfNoise as CostOfNoise
+from .evaluation.cost_of_noise import cost_of_noise as cost_of_noise
 from .evaluation.holdout import hold_out as hold_out
 from .evaluation.joint_rank import tune_joint_rank as tune_joint_rank
 from .evaluation.rank_selection import RankSelection as RankSelection

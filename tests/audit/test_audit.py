@@ -9,7 +9,15 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FELB, FedDMF, PooledBMF, PooledNMF
-from fedfactor.audit import audit, epsilon_lower_bound, item_vector_membership, plant_canaries, score_canaries
+from fedfactor.audit import (
+    AuditReport,
+    audit,
+    epsilon_lower_bound,
+    item_vector_membership,
+    plant_canaries,
+    score_canaries,
+)
+from fedfactor.audit.findings import LABELS
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.client_items import ItemShard
 from fedfactor.privacy import Minimums, SecureSum, calibrate
@@ -36,7 +44,7 @@ def test_rows_of_small_clients_in_the_clear_are_all_recovered(tmp_path):
     report.write(tmp_path)
     assert json.loads((tmp_path / "audit.json").read_text())["verdict"] == "REFUTED"
     page = (tmp_path / "audit.html").read_text()
-    assert "REFUTED" in page
+    assert "Protection failed" in page.split("</h1>")[0]
     assert "It never means" in page
 
 
@@ -168,7 +176,7 @@ def test_a_claim_that_too_few_canaries_could_refute_is_not_examined():
     report = audit(PooledNMF(5), smooth(), privacy=fedfactor.dp(8.0), rounds=1, canaries=20)
     assert found(report, "planted rows in one run").verdict == "not examined"
     assert report.verdict == "not examined"
-    assert "not examined" in report.to_html().split("</h1>")[0]
+    assert "Not tested" in report.to_html().split("</h1>")[0]
 
 
 @pytest.mark.slow
@@ -239,8 +247,19 @@ def test_the_page_explains_every_figure_and_word():
     page = audit(PooledNMF(4), data, rounds=2).to_html()
     for name in ("recovered", "confirmed", "auc", "singleton_columns", "taken_negative", "sizes_refused"):
         assert f"<dt>{name}</dt>" in page
-    for word in ("REFUTED", "not examined", "consistent", "does not apply"):
-        assert f"<dt>{word}</dt>" in page
+    for word, label in LABELS.items():
+        assert f"<dt>{label} ({word})</dt>" in page
+
+
+@pytest.mark.slow
+def test_an_attack_without_a_claim_is_not_shown_as_passed():
+    data = dict(zip("abc", np.array_split(np.random.default_rng(0).random((90, 6)), 3), strict=True))
+    report = audit(PooledNMF(2), data, rounds=2)
+    assert found(report, "membership from the final V").verdict == "no claim"
+    row = next(part for part in report.to_html().split("<tr>") if "membership from the final V" in part)
+    assert "No protection stated" in row
+    assert "did not succeed" not in row
+    assert AuditReport({}, [found(report, "membership from the final V")]).verdict == "not examined"
 
 
 def lower_bound(privacy, seed):

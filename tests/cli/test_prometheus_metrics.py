@@ -157,3 +157,17 @@ def test_health_and_readiness_of_a_party(ran):
             assert answer(where, "readyz") == (200, "ok\n")
     finally:
         served.shutdown()
+
+
+def test_every_figure_of_the_dashboard_exists(ran):
+    trial, place = ran
+    known = {line.split()[2] for text in (server_metrics(place), party_metrics(trial.folder("north")))
+             for line in text.splitlines() if line.startswith("# HELP")} | {"fedfactor_relative_error",
+             "fedfactor_rounds_left"}  # fmt: skip
+    panels = json.loads((RULES / "grafana-dashboard.json").read_text())["panels"]
+    used = {
+        name for panel in panels for target in panel["targets"] for name in re.findall(r"fedfactor_\w+", target["expr"])
+    }
+    assert used <= known
+    assert known - used <= {"fedfactor_build_info", "fedfactor_serving", "fedfactor_running", "fedfactor_sent_total",
+                            "fedfactor_epsilon_left"}  # fmt: skip

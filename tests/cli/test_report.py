@@ -67,7 +67,7 @@ def test_fit_writes_a_page_beside_its_result(out):
     text = (out / "report.html").read_text()
     assert "hba1c" in text
     assert "worst owner" in text
-    assert "alone, on rows kept aside" in text
+    assert "alone, on rows held out" in text
     assert "of 3 owners gain" in text
     assert f"fedfactor.load(&#x27;{out}&#x27;)" in text
     assert (out / "report.html").stat().st_mode & 0o777 == 0o600  # it tells what owners have
@@ -105,7 +105,7 @@ def test_a_private_run_shows_no_owner_s_figures(named, tmp_path):
     assert done.exit_code == 0, done.output
     text = (tmp_path / "o" / "report.html").read_text()
     assert "no owner’s own error is published" in text
-    assert "Secure sum: the server saw only what" in text
+    assert "Secure aggregation: the server saw only what" in text
     assert "worst owner" not in text
     assert "Share of each owner" not in text
 

@@ -21,7 +21,7 @@ from fedfactor.algorithms import (
 )
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.linalg.row_clipping import CURVE_WEIGHT, ROW_CAP, ROW_CLIP, summation_error
+from fedfactor.linalg.row_clipping import CURVED_NORM, ROW_CLIP, curved_error, summation_error
 from fedfactor.recommend.ease import _falls
 
 META = Meta(6, ("a", "b"), n_rows=50)
@@ -145,7 +145,7 @@ def test_what_one_row_can_change():
     assert PooledNMF(2, **CLIP).sensitivity(META) == ("row", ROW_CLIP + rounding)
     assert PooledBMF(2, solver="proximal", **CLIP).sensitivity(META) == ("row", ROW_CLIP + rounding)
     newton = PooledNMF(2, noisy_step="newton", row_noise=1.0, **CLIP).sensitivity(META)
-    assert newton == ("row", pytest.approx(math.hypot(ROW_CLIP, CURVE_WEIGHT * ROW_CAP**2) + 2 * rounding))
+    assert newton == ("row", pytest.approx(CURVED_NORM + curved_error(100.0, 2, 6)))
 
 
 SMALL = {"align": False, "rule": "absolute", "init": "small"}

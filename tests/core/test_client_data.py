@@ -287,7 +287,7 @@ class TestMissing:
         [
             (np.ones((1, 2)), "unstored", "needs a sparse matrix"),
             (np.ones((1, 2)), "none", "is not known"),
-            (sparse.csr_array(np.ones((1, 2))), np.nan, "cannot be told apart"),
+            (sparse.csr_array(np.ones((1, 2))), np.nan, "cannot be distinguished"),
             (np.full((1, 2), np.nan), np.nan, "no observed cell"),
         ],
     )

@@ -63,7 +63,7 @@ class TestMissing:
         assert split_missing(X, "unstored") == (X, "stored")
         kept, mask = split_missing(X, 0)
         assert (kept.nnz, X.nnz, mask) == (1, 2, "stored")
-        with pytest.raises(DataError, match="cannot be told apart in a sparse matrix"):
+        with pytest.raises(DataError, match="cannot be distinguished in a sparse matrix"):
             split_missing(X, 1)
         with pytest.raises(DataError, match="needs a sparse matrix"):
             split_missing(X.toarray(), "unstored")

@@ -40,7 +40,7 @@ def papers(claims):
 
 def test_the_pages_are_up_to_date(claims, papers):
     for name, text in claims.pages(papers).items():
-        assert text == (claims.PAPERS / name).read_text(), f"{name}: run python docs/_ext/claims.py"
+        assert text == (claims.PAPERS / name).read_text(), f"{name}: run python -m docs._ext.claims"
 
 
 def test_no_figure_and_no_table_lacks_a_line(papers):
@@ -72,19 +72,23 @@ def test_details_exist(claims, papers):
         assert not anchor or anchor in slugs, claim["detail"]
 
 
-def test_a_command_in_a_line_is_that_of_its_stored_figures(claims, papers):
+def test_every_line_with_a_figure_has_its_commands_and_its_files(claims, papers):
     known = stored.read()
-    for claim in (claim for paper in papers for claim in paper["claim"]):
-        for place in claims.PLACE.finditer(claim["measured"]):
-            if "?" in place[1]:
-                command = known[place[1].partition("?")[0]]["command"]
-                assert command == claim["command"] or claim["items"] == ["communication"], claim["items"]
+    page = (claims.PAPERS / "claims.md").read_text()
+    for paper in papers:
+        rows = page.partition(f"## {paper['title']}\n")[2].splitlines()
+        for claim in paper["claim"]:
+            row = next(line for line in rows if line.startswith(f"| {', '.join(claim['items'])} |"))
+            for place in claims.PLACE.finditer(claim["measured"] + claim["because"]):
+                name = place[1].partition("?")[0]
+                assert f"`{known[name]['command']}`" in row, claim["items"]
+                assert name in row.split("|")[-2], claim["items"]
 
 
 def test_a_result_that_is_not_stored_is_refused(claims):
-    known = {"": {"a/s": {"tables": {"s": [{"k": 2, "loss": 0.125}]}}}, "a": {"b": 0.25, "n": 2}}
-    assert claims.filled("{a/b} of {a/n|.1f}, {a/s?k=2#loss}", known) == "0.250 of 2.0, 0.125"
-    for missing in ("{a/c}", "{a/t?k=2#loss}", "{a/s?k=3#loss}"):
+    known = {"a/s": {"tables": {"s": [{"k": 2, "loss": 0.125}, {"k": 3, "loss": 0.5}]}}}
+    assert claims.filled("{a/s?k=2#loss}, {a/s?k=3#loss|.1f}", known) == "0.125, 0.5"
+    for missing in ("{a/c}", "{a/t?k=2#loss}", "{a/s?k=4#loss}"):
         with pytest.raises(ValueError, match=r"stored"):
             claims.filled(missing, known)
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {
     "docs/howto/add_an_algorithm.md": "a line of a stub; the file that the page shows is run by test_add_an_algorithm",
-    "docs/howto/gpu.md": "needs a card; tests/gpu has the same calls",
+    "docs/howto/gpu.md": "needs a GPU; tests/gpu has the same calls",
     "docs/howto/dask.md": "needs a cluster; tests/dask has the same calls",
     "docs/howto/mpi.md": "needs ranks; tests/mpi has the same calls",
 }

@@ -232,7 +232,7 @@ class TestRefusal:
 class TestDamage:
     def damage(self, folder, data):
         (folder / "run.safetensors").write_bytes(data)
-        with pytest.raises(CheckpointError, match="Delete it to start anew"):
+        with pytest.raises(CheckpointError, match="Delete it to start again"):
             fit(folder)
 
     @pytest.mark.parametrize("data", [b"", b"x", b"\x00" * 100, b"{}" * 50, os.urandom(300)])

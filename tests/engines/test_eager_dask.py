@@ -136,7 +136,7 @@ def test_a_worker_of_another_version_is_refused(monkeypatch):
 
 
 def test_a_worker_that_was_started_anew_has_no_states():
-    with pytest.raises(WorkerError, match="started anew in the middle of a run"):
+    with pytest.raises(WorkerError, match="started again in the middle of a run"):
         worker.states("of no run")
 
 

@@ -64,7 +64,7 @@ PARAMETERS = [
     ({"n_clients": 31}, DataError, "30 rows cannot be dealt to 31 clients"),
     ({"engine": "telepathy"}, ValueError, "engine='telepathy' is not known. Use 'local'"),
     ({"engine": 3}, TypeError, "engine=3 cannot run anything"),
-    ({"privacy": "secure-sum"}, IncompatibleError, "A secure sum of 1 clients: the minimum is 3"),
+    ({"privacy": "secure-sum"}, IncompatibleError, "Secure aggregation of 1 clients: the minimum is 3"),
     ({"privacy": "hope"}, ValueError, "privacy='hope' is not known. Use 'secure-sum'"),
     ({"missing_values": "nan"}, DataError, "missing_values='nan' is not known"),
     ({"missing_values": [0]}, DataError, r"missing_values=\[0\] is not known"),

@@ -101,7 +101,7 @@ def test_processes_carry_held_out_cells():
 
 
 def test_recommend_refuses_errors_that_tell_nothing():
-    with pytest.raises(fedfactor.DataError, match="No rank foretells"):
+    with pytest.raises(fedfactor.DataError, match="No rank predicts"):
         recommend(np.full((2, 3), np.inf))
 
 

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -29,9 +28,8 @@ from fedfactor.federation import certificates, keys, terms_writer
 from fedfactor.federation.connectivity import moment
 from fedfactor.federation.coordinator import REMOVED, Coordinator
 from fedfactor.federation.features import write_names
-from fedfactor.federation.party import Member
+from fedfactor.federation.party import Member, together
 from fedfactor.federation.processes import ChildError, PassingError
-from fedfactor.federation.shared_process import serve_together
 from fedfactor.federation.terms import Terms
 from fedfactor.federation.trial import Trial
 from fedfactor.network.coordinator_journal import Journal
@@ -217,18 +215,17 @@ def test_a_journal_that_somebody_changed_is_noticed(trial):
     place.journal.write("stopped")
     file = place.folder / "journal.jsonl"
     file.write_text(file.read_text().replace("started", "stopped", 1))
-    with pytest.raises(ChainError, match="was changed by somebody"):
+    with pytest.raises(ChainError, match="was changed, or is damaged"):
         place.journal.lines()
 
 
 def test_a_party_whose_disk_is_full_is_told_of_when_it_shares_a_process():
-    class Full:
-        def join(self, store, stop, say):
-            raise OSError(errno.ENOSPC, "No space left on device", "north/state")
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device", "north/state")
 
     said = []
     with pytest.raises(OSError, match="No space left"):
-        serve_together([(Full(), None, said.append)], threading.Event())
+        together([full], said.append)
     assert said == ["[Errno 28] No space left on device: 'north/state'"]
 
 

@@ -245,7 +245,7 @@ def test_a_certificate_is_looked_at_before_parties_do(trial):
         (
             f"{OTHER_TERMS}: 1234",
             "the agreement changed: the server serves other terms (fingerprint 1234)",
-            "that file and --accept-changes",
+            "consent with fedfactor accept FOLDER",
         ),
     ],
 )
@@ -278,7 +278,7 @@ def test_nobody_is_removed_from_a_secure_sum_of_three(tmp_path):
     before = other.toml.read_bytes()
     gone = run(app, ["federation", "remove", str(other.toml), other.terms.names[0]])
     assert gone.exit_code == 2
-    assert "a secure sum needs 3. Add another party first" in " ".join(gone.output.split())
+    assert "secure aggregation needs 3. Add another party first" in " ".join(gone.output.split())
     assert other.toml.read_bytes() == before
 
 
@@ -305,10 +305,6 @@ def test_init_writes_what_protects_uploads_so_that_nobody_edits_the_file(tmp_pat
     _, terms = init("client", "--privacy", "dp", "--unit", "client", "--clip", "3")
     assert terms.noise["epsilon"] == 1.0
     assert terms.noise["clip"] == 3.0
-    _, terms = init("stable", "--stability", "3")
-    assert terms.stability == (3, True)
-    _, terms = init("stable-sums", "--stability", "3", "--privacy", "secure-sum")
-    assert terms.stability == (3, False)  # runs without one would open the sums
     for words, wrong in (
         (["--epsilon", "2"], "--epsilon speaks of noise"),
         (["--privacy", "secure-sum", "--colluding", "1"], "--colluding speaks of noise"),

@@ -53,7 +53,7 @@ def test_noise_is_the_same_at_every_party_and_at_the_server(tmp_path):
 def test_the_terms_say_what_the_noise_promises(tmp_path):
     said = words(federation(tmp_path).terms)
     assert "ε = 1, δ = 1e-05 for each row, in one run of all its rounds" in said
-    assert "unless more than 1 parties tell the server their noise" in said
+    assert "unless more than 1 parties reveal their noise to the server" in said
     assert "Rare columns" not in said
     assert "how many of your rows fill each column" not in said
 
@@ -75,7 +75,7 @@ def test_terms_without_noise_keep_their_fingerprint_and_know_none_of_its_entries
         ({"rows": 0.0}, "needs row_bound and rows"),
         ({"unit": "client"}, "clip bounds whole uploads"),
         ({"unit": "subject"}, "subject names whose rows"),
-        ({"colluding": 3}, "nobody is left whose noise counts"),
+        ({"colluding": 3}, "no client is left whose noise counts"),
         ({"cap": 0, "unit": "subject", "subject": "id"}, "at least 1"),
         ({"links": [{"link": "Clip", "norm": 1.0}]}, "leave links out"),
     ],

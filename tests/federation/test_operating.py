@@ -180,3 +180,17 @@ def test_keys_come_and_go_and_come_back_and_certificates_end(trial, tmp_path):
     place.serve()
     hears(trial, "west", "Connected to")
     place.close()
+
+
+def test_faults_in_a_run_are_seen_and_leave_its_bits(tmp_path):
+    """Three of those of ``claims/faults.py``, which has them all."""
+    from claims import faults
+
+    names = ("the cable is cut", "a party's state is cut off", "an upgrade in mid-run")
+    world = faults.World(tmp_path, real.terms("PooledNMF", 100_000, {"deadline": 200, "absent": 200}, tol=0.0), False)
+    try:
+        found = faults.one_by_one(world, names)
+        assert not [seen for seen in found.values() if isinstance(seen, str) and seen.startswith("FAILED")], found
+        assert faults.same_bits(world) == 0.0
+    finally:
+        world.close()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 
 import pytest
+import typer
 
 pytest.importorskip("cryptography")
 
 from claims import _flower as real
 from fedfactor.cli import app
+from fedfactor.cli.console import polite
 from fedfactor.core.errors import DataError
 from fedfactor.federation import certificates
 from fedfactor.federation.preflight import check_coordinator
@@ -61,12 +64,33 @@ def test_a_check_is_written_for_programs_too(place):
     assert said.exit_code == (3 if any(line["state"] == "wrong" for line in lines.values()) else 0)
 
 
-def test_help_keeps_its_brackets(monkeypatch):
-    said = " ".join(run(app, ["federation", "stability", "--help"], env={"COLUMNS": "200"}).output.split())
-    assert "as the terms allow" in said
-
-
 def test_a_reason_that_ends_with_a_full_stop_gets_no_second_one():
     status = {"state": "paused", "run": "a1", "round": 3, "reason": "Start it again when south is connected."}
     assert run_words(status).endswith("is connected.")
     assert not run_words(status).endswith("..")
+
+
+def test_a_check_with_a_bad_key_still_checks_the_rest(place, tmp_path):
+    bad = tmp_path / "bad.key"
+    for content in (None, "no key", ""):
+        if content is not None:
+            bad.write_text(content)
+        said = run(app, ["federation", "check", str(place.file), "--key", str(bad), "--json"])
+        assert said.exit_code == 3, said.output
+        lines = {line["what"]: line["state"] for line in json.loads(said.output)}
+        assert lines["files"] == "wrong"
+        assert "server" in lines
+
+
+def test_a_read_only_folder_is_explained():
+    with pytest.raises(typer.Exit) as ended, polite():
+        raise OSError(errno.EROFS, "Read-only file system", "north/witness.path")
+    assert ended.value.exit_code == 75
+
+
+@pytest.mark.parametrize(
+    "words", [["federation", "versions"], ["plan"], ["results"], ["federation", "worth"], ["status"]]
+)
+def test_commands_with_numbers_write_json(words):
+    said = run(app, [*words, "--help"], env={"COLUMNS": "200"})
+    assert "--json" in said.output

@@ -165,7 +165,7 @@ def test_columns_are_scaled_by_declared_ranges_also_under_a_secure_sum(tmp_path,
 
 def test_advice_about_scales_holds_where_sums_are_hidden():
     said = uneven(["platelets", "creatinine"], column_sums(np.array([[250.0, 1.0], [300.0, 0.8]])))
-    assert "under a secure sum or noise 'scale declared'" in said
+    assert "under secure aggregation or noise 'scale declared'" in said
     with pytest.raises(DataError, match="goes with log1p alone"):
         Preprocess.parse(["library-size 10", "scale declared"])
     with pytest.raises(DataError, match="scale rms"):

@@ -164,7 +164,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
         ("privacy", "links", [{"link": "Minimums"}], "no link 'Minimums'"),
         ("privacy", "links", [{"link": "Clip"}], "needs the setting 'norm'"),
         ("privacy", "links", [{"link": "Clip", "norm": 1.0, "unit": "row"}], "no setting 'unit'"),
-        ("privacy", "links", [{"link": "PaperNoise"}], "report_error would tell"),
+        ("privacy", "links", [{"link": "PaperNoise"}], "report_error would report"),
         ("privacy", "minimum_rows", True, "minimum_rows"),
         ("run", "rounds", True, "rounds"),
         ("policy", "deadline", True, "deadline"),
@@ -275,7 +275,7 @@ def test_from_nothing_to_agreed_terms(tmp_path):
         tmp_path / "study", address="127.0.0.1:8000", algorithm="pooled-nmf", rank=2, rounds=3, name="", purpose="p",
         contact="c", own=None,
     )  # fmt: skip
-    with pytest.raises(TermsError, match="nobody is in"):
+    with pytest.raises(TermsError, match=r"\[parties\] is empty"):
         Terms.read(file).agreement()
     lists = []
     for name, columns in (("north", ["age", "weight", "x"]), ("south", ["weight", "age", "y"])):

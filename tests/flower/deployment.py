@@ -25,7 +25,13 @@ from fedfactor.federation.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "deploy" / "flower_app"
-PATIENCE = 1500.0
+PATIENCE = 900.0
+
+ENDED = ("finished", "paused", "failed")
+"""States after which the same command changes nothing; a run that was interrupted is resumed by it."""
+
+LOOK = 20.0
+"""Seconds between two looks whether Flower ended a run."""
 
 LOST = "Failed to push task output"
 
@@ -43,6 +49,10 @@ class Processes:
         self.bad = root / "bad.json"
         words = self.command("flower-superlink", "--help").stdout
         self.one_port = "--port PORT" in words  # since 1.41 everything is served over HTTP at one port
+        self.ordered = 0.0
+        self.words: list[Any] = []
+        self.repeated: list[dict[str, Any]] = []
+        self.looked = 0.0
 
     def environment(self, home: str) -> dict[str, str]:
         folder = self.root / "homes" / home
@@ -123,7 +133,23 @@ class Processes:
         words = ["flwr", "run", app, "here", "--run-config", " ".join(map(str, config))]
         if simulation:
             words += ["--federation-config", f"num-supernodes={simulation}"]
+        self.words = words
+        self.ordered, self.looked = time.time(), time.monotonic()
         until(lambda: self.answered(*words), "flwr run", self.said_all)
+
+    def supervise(self, folder: Path) -> None:
+        """Give the command of a run again where Flower ended it, as on a machine with too much to do.
+
+        Ray has thirty seconds to start, and a task that reports late counts as failed. Neither depends on the app.
+        """
+        if time.monotonic() - self.looked < LOOK:
+            return
+        self.looked = time.monotonic()
+        runs = json.loads(self.command("flwr", "list", "here", "--format", "json").stdout or "{}").get("runs", [])
+        newest = max(runs, key=lambda run: run["pending-at"], default={"status": "pending"})
+        if newest["status"].startswith("finished") and status_of(folder, self.ordered)["state"] not in ENDED:
+            self.repeated.append(newest)
+            until(lambda: self.answered(*self.words), "flwr run", self.said_all)
 
     def answered(self, *words: Any) -> bool:
         """Run a command of ``flwr``; it fails while the SuperLink is being started."""
@@ -153,18 +179,19 @@ def until(found: Callable[[], Any], what: str, about: Callable[[], Any] = str, p
     raise TimeoutError(f"{what} did not come in {patience:g} s.\n{about()}")
 
 
-def status_of(folder: Path) -> dict[str, Any]:
+def status_of(folder: Path, since: float = 0.0) -> dict[str, Any]:
+    """Return the status of a run, unless it is older: until a ServerApp has started, that of the last run is there."""
     file = folder / "server" / "status.json"
-    return json.loads(file.read_bytes()) if file.exists() else {"state": "not started", "round": 0}
+    status = json.loads(file.read_bytes()) if file.exists() else {"time": 0.0}
+    return status if status["time"] >= since else {"state": "not started", "round": 0}
 
 
 def wait_for_end(processes: Processes, folder: Path) -> dict[str, Any]:
-    ended = ("finished", "paused", "failed")
-    supervise = processes.supervise if isinstance(processes, Deployment) else lambda: None
-
     def reached() -> bool:
-        supervise()
-        return status_of(folder)["state"] in ended
+        ended = status_of(folder, processes.ordered)["state"] in ENDED
+        if not ended:
+            processes.supervise(folder)
+        return ended
 
     until(reached, "The end of the run", processes.said_all)
     return status_of(folder)
@@ -244,11 +271,12 @@ class Deployment(Processes):
         """Let the coordinator run the federation."""
         self.flwr_run(f"folder='{self.folder}'", *config)
 
-    def supervise(self) -> None:
-        """Restart a SuperNode that lost an answer, for which it would wait for ever.
+    def supervise(self, folder: Path) -> None:
+        """Restart also a SuperNode that lost an answer, for which it would wait for ever.
 
         Flower gives a task up whose process does not report in time, as on a machine with too much to do.
         """
+        super().supervise(folder)
         for name in self.trial.files:
             if name in self.children and self.said(name).count(LOST) > self.lost.get(name, 0):
                 self.lost[name] = self.said(name).count(LOST)

@@ -11,7 +11,7 @@ from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean import counting as home
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 SHAPES = [(1, 3, 1), (500, 70, 4), (333, 64, 20), (257, 1000, 33), (40, 9000, 63)]
 

@@ -21,7 +21,7 @@ from fedfactor.linalg.nnls import solve_rows
 from fedfactor.linalg.single_pass import one_pass, passes
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 ALGORITHMS = {
     "PooledNMF": lambda: algorithms.PooledNMF(4),

@@ -372,16 +372,26 @@ def seldom_together() -> Any:
 @case
 def bounded_rows() -> Any:
     D = rng(1).normal(0, 0.1, V.shape)
-    half = row_clipping.curves(U)
+    stored = scipy.sparse.csr_array(S)
+    seen = rng(2).random(X.shape) < 0.7
+    sums = row_clipping.RowSums(4 * D, row_clipping.clipped_sums(U, X, V, clip=0.2, bound=1.0, sweeps=1)[1].half, 0.9)
     return [
         row_clipping.row_squares(X),
         row_clipping.row_squares(S),
         row_clipping.clipped_gradient(U, X, V, bound=1.0, sweeps=2),
         row_clipping.clipped_gradient(U, S, V, bound=0.3, sweeps=1),
         row_clipping.summation_error(1e4, 5, 100),
-        half,
+        [
+            row_clipping.clipped_sums(U, rows, V, mask, clip=0.1, bound=0.8, sweeps=2)
+            for rows, mask in ((X, None), (X, seen), (stored, None), (stored, "stored"))
+        ],
+        row_clipping.curved_error(1e6, 5, 100),
+        [row_clipping.useful_rounds(z, 1e4, 5, 100) for z in (0.1, 3.0)],
         [row_clipping.noisy_round(V, V * 1.1, D, index=i, rows=50.0) for i in (0, 1, 5)],
-        [row_clipping.curved_round(V, V * 1.1, D, half, index=i, noise=n, sweeps=3) for i, n in ((0, 0.1), (3, 2.0))],
+        [
+            row_clipping.curved_round(V, V * 1.1, sums, clip=0.2, index=i, noise=n, rows=30.0, sweeps=3)
+            for i, n in ((0, 0.1), (3, 2.0))
+        ],
         row_clipping.split_rows(V),
         row_clipping.doubles(X.astype("f4")),
     ]

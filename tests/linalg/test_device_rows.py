@@ -38,9 +38,9 @@ def test_without_torch_the_command_is_told(monkeypatch):
         check_device("cuda")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_card_the_reason_is_told(owners):
-    with pytest.raises(ValueError, match=r"device='cuda' needs a CUDA card, but torch .* finds none: .*device='cpu'"):
+    with pytest.raises(ValueError, match=r"device='cuda' needs a CUDA GPU, but torch .* finds none: .*device='cpu'"):
         fedfactor.run(PooledNMF(4), owners, device="cuda")
 
 
@@ -51,7 +51,7 @@ def test_unknown_devices_are_refused(device):
 
 
 def test_storage_belongs_to_a_card(owners):
-    with pytest.raises(ValueError, match="storage='bfloat16' says how a card keeps rows, but device is None"):
+    with pytest.raises(ValueError, match="storage='bfloat16' says how a GPU keeps rows, but device is None"):
         fedfactor.run(PooledNMF(4), owners, storage="bfloat16")
     with pytest.raises(ValueError, match="storage='int8' is not known"):
         check_device("cuda", "int8")
@@ -150,13 +150,13 @@ def test_a_streamed_run_goes_on_from_its_checkpoint(owners, tmp_path):
     assert np.allclose(np.asarray(again.V), np.asarray(whole.V), atol=1e-6)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_the_reason_why_there_is_no_card(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(ValueError, match="it was built without CUDA"):
         check_device("cuda")
     monkeypatch.setattr(torch.version, "cuda", "12.4")
-    with pytest.raises(ValueError, match="no card, or no driver for it, is there"):
+    with pytest.raises(ValueError, match="no GPU, or no driver for it, is there"):
         check_device("cuda:1")
 
 
@@ -214,7 +214,7 @@ def test_a_mask_takes_a_byte_a_cell(X):
     seen = np.random.default_rng(1).random(X.shape) < 0.8
     owners = Federation({"a": np.where(seen, X, np.nan)}, missing_values=np.nan)
     on_cpu(owners, room=X.size * 5)
-    with pytest.raises(DataError, match=r"has rows of 6e-05 GB, but the card has room for 6e-05 GB"):
+    with pytest.raises(DataError, match=r"has rows of 6e-05 GB, but the GPU has room for 6e-05 GB"):
         on_cpu(owners, room=X.size * 5 - 1)
 
 

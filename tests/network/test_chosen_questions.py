@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("cryptography")
 
+from claims.lying_coordinator import attacked
+from claims.lying_coordinator import unchecked as unchecked_answers
 from fedfactor import algorithms
 from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.flattened_upload import restore
@@ -235,3 +237,15 @@ def test_what_the_tolerance_admits_reads_nothing(tmp_path):
     for one, other in zip(changed[:5], changed[5:], strict=True):
         scale = np.abs(one.A).max()
         assert np.abs(one.A - other.A).max() < 1e-7 * scale  # a row is 1/360 of it and more
+
+
+@pytest.mark.parametrize("name", ["penalties", "search", "PooledCF"])
+def test_a_lying_coordinator_gets_no_answer(name):
+    """Three methods of the claim that plays all attacks against all methods."""
+    found = attacked([name])[name]
+    assert all(about["refused"] for about in found.values()), found
+    assert sum(about.get("tried", True) for about in found.values()) >= len(found) - 1
+
+
+def test_parties_without_the_check_answer_a_lying_coordinator(tmp_path):
+    assert unchecked_answers(tmp_path) == 3

@@ -51,6 +51,18 @@ def test_a_request_waits_for_its_party_and_the_answer_rides_with_the_next_reques
     north.close()
 
 
+def test_an_empty_body_before_an_answer_is_an_answer_and_after_it_is_none(here):
+    north = here.wire("north", most=1 << 20)
+    north.request("POST", wire.EXCHANGE, b"", dict(heads()))
+    for answer in (b"", b"answer"):
+        here.queues.send([("north", b"question")], 100)
+        got = north.request("POST", wire.EXCHANGE, b"", dict(heads()))
+        for body in (answer, b""):  # the second one waits for the next request
+            north.request("POST", wire.EXCHANGE, body, dict(heads(have=got.ticket, hold="0")))
+        assert answers(here, 0.0) == [("north", answer)]
+    north.close()
+
+
 def test_a_held_request_is_answered_when_the_run_asks(here):
     north, got = here.wire("north"), []
     north.request("POST", wire.EXCHANGE, b"", dict(heads()))

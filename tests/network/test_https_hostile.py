@@ -374,6 +374,17 @@ class TestConnections:
         for line in lines:
             line.close()
 
+    def test_a_party_comes_back_at_once_to_a_server_that_is_flooded_from_many_addresses(self, here):
+        assert here.ask("north", headers=heads())[0] == 204
+        lines = []
+        for number in range(2 * connection_limits.HANDSHAKES):
+            where = (f"127.0.{1 + number // 200}.{1 + number % 200}", 0)
+            lines.append(socket.create_connection(("127.0.0.1", here.port), source_address=where))
+        time.sleep(0.2)  # all places are taken, and nobody has waited long enough to make room
+        assert here.ask("north", headers=heads())[0] == 204
+        for line in lines:
+            line.close()
+
     def test_a_long_head_is_refused(self, here):
         assert here.ask("north", headers=[*heads(), ("x-long", "y" * 20_000)])[0] in (400, 431)
 

@@ -136,3 +136,14 @@ def test_where_rounding_decides_both_outcomes_are_admitted():
         assert replica.following(tie, totals(), 60, mine)[2] == ""
     far = replace(down, V=np.ascontiguousarray(down.V[:, ::-1]))
     assert replica.following(tie, totals(), 60, far)[2]
+
+
+@pytest.mark.integration
+@pytest.mark.federation
+@pytest.mark.slow
+def test_processors_that_round_differently_refuse_no_honest_question(tmp_path):
+    pytest.importorskip("aiohttp")
+    from claims.verified_rounding import compare, holds
+
+    found = compare(tmp_path, 8, ["PooledNMF"])  # a hundred rounds of three methods are in the claim
+    assert holds(found), found

@@ -9,7 +9,7 @@ from scipy import sparse
 from fedfactor.recommend.feddmf.network import probabilities
 from papers.feddmf import cells, run
 from papers.feddmf.attributes import GENRES
-from papers.feddmf.cells import Task, figure, fill
+from papers.feddmf.cells import Task, figure
 from papers.feddmf.methods import METHODS, SIMPLE, best_f1, f1, measure, settings_for, train
 from papers.feddmf.split import split
 from papers.feddmf.tables import markdown
@@ -77,10 +77,11 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_figures_are_made_in_processes_and_only_once(folder, monkeypatch):
+def test_figures_are_made_only_once(folder, monkeypatch):
     tiny = {"n_components": 2, "hidden": 2, "epochs": 1, "batch_size": 256, "runs": 2}
     tasks = [Task(20, seed, {}, "FedDMF", tiny) for seed in range(2)]
-    fill(folder, tasks, 2, lambda line: None)
+    for task in tasks:
+        figure(folder, task)
     monkeypatch.setattr(cells, "measure", None)  # a figure that is there is read, not made
     made = [figure(folder, task) for task in tasks]
     assert (made[0]["epochs"], made[0]["rounds"]) == (1, 6)  # two runs of three exchanges

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from fedfactor.algorithms import FedSPLIT
 from fedfactor.evaluation.recommender_tuning import choose_recommender
+from papers import stored
 from papers.fedsplit import audit, methods, run
 from papers.fedsplit.protocol import make_split, prepared
 from papers.fedsplit.tables import gap_closed, group_changes
@@ -94,12 +94,28 @@ def test_changes_of_groups_in_rmse_and_in_mse():
 @pytest.mark.slow
 def test_sensitivity_is_told_for_every_joint_rank(folder):
     run.reproduce(folder / "out", size="quick", only=("sensitivity",), seeds=2, say=lambda _: None)
-    found = json.loads((folder / "out" / "sensitivity.json").read_text())["100"]
-    assert set(found) == {"2", "8"}
+    rows = stored.read_tables(folder / "out")["sensitivity"]
+    found = {row["joint_rank"]: row for row in rows if row["iterations"] == 100}
+    assert set(found) == {2, 8}
     for one in found.values():
         assert one["improved groups"] <= one["all groups"] + 1e-12
         assert abs(one["all groups"] - (one["FedSPLIT"] - one["alone"])) < 1e-12
     assert "| 100 | 8 |" in (folder / "out" / "sensitivity.md").read_text()
+
+
+def test_two_levels_give_the_factors_of_one_where_the_ranks_suffice(folder):
+    """Where ranks suffice, the product of the maps of both levels nearly gives each group what one level gives it."""
+    split = make_split(prepared("movielens_small"), 0)
+    base = FedSPLIT.as_printed(8, local_components=1, **run.READINGS["both"])
+    found = dict(methods.by_grouping(base, split.owners, seed=0))
+    flat, levels = found["all groups at once"], found["two regions first"]
+    assert set(flat) == set(levels)
+    for name, kept in flat.items():
+        assert levels[name].V.shape == kept.V.shape
+        apart = np.abs(levels[name].U @ levels[name].V - kept.U @ kept.V).mean()
+        assert apart < 0.05, name
+    left = sorted(split.owners)[0]
+    assert set(found["one group has left"]) == set(flat) - {left}
 
 
 def test_curves_of_attacks_fall_when_all_is_given_and_have_intervals(folder):

@@ -6,12 +6,9 @@ import json
 
 import pytest
 
-from fedfactor.datasets.dense_blocks import dense_blocks
 from papers import stored
 from papers.__main__ import app
-from papers.dsanls.iterations import complexity, protocol
 from papers.fnmf import barycenters
-from papers.fnmf.synthetic import _largest
 from tests.command_line import CliRunner
 
 KNOWN = stored.read()
@@ -25,6 +22,8 @@ def test_every_record_names_commit_command_seeds_and_time():
         assert record["command"].startswith(f"python -m papers run {paper} --only {record['study']}")
         assert len(record["commit"]) == 40
         assert record["seconds"] >= 0
+        assert record["cpu_seconds"] >= 0
+        assert not record["uncommitted"]
         assert study == stored.name_of(record["study"], record["parameters"]["size"])
         assert any(record["tables"].values())
 
@@ -35,25 +34,28 @@ def test_barycenters(method):
     found = barycenters.score(method, truth, Vs, 0)
     wanted = {"noise": "0.5", "k": "30", "clients": "20", "method": method}
     for figure in ("own_loss", "lap_loss", "distance_to_truth", "orthogonality_gap"):
-        old = stored.select(KNOWN["fnmf/barycenters"], wanted, figure)
+        old = stored.select(KNOWN["fnmf/barycenters-quick"], wanted, figure)
         assert found[figure] == pytest.approx(old, rel=1e-6, abs=1e-9), figure
 
 
-def test_counted_figures():
-    for name, rows in (("complexity", complexity(False)), ("protocol", protocol(False))):
-        tables = {name: list(rows)}
-        record = {"tables": {name: KNOWN[f"dsanls/{name}"]["tables"][name]}}
-        assert list(stored.compare(record, tables)) == []
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dsanls/complexity", "dsanls/protocol", "fnmf/letter", "fnmf/personal"])
+def test_a_cheap_study_gives_its_stored_tables(name, tmp_path):
+    record = KNOWN[f"{name}-quick"]
+    done = CliRunner().invoke(app, [*record["command"].split()[3:], "-o", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert list(stored.compare(record, stored.read_tables(tmp_path))) == []
 
 
-def test_printed_steps():
-    X, _, _ = dense_blocks(600, 80, 6, noise=0.05, seed=0)
-    assert _largest(X, "gradient", 2, 0)["largest_cell"] < 10
-    assert not _largest(X, "printed", 2, 0)["largest_cell"] < 1e3
+def test_results_of_two_commits_are_not_mixed(tmp_path):
+    (tmp_path / "cells").mkdir()
+    done = CliRunner().invoke(app, ["run", "fnmf", "--only", "letter", "--store", "-o", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "figures of another commit" in done.output
 
 
 def test_a_changed_figure_is_noticed():
-    record = KNOWN["dsanls/complexity"]
+    record = KNOWN["dsanls/complexity-quick"]
     rows = json.loads(json.dumps(record["tables"]))
     assert list(stored.compare(record, rows)) == []
     rows["complexity"][0]["numbers_sent"] += 1

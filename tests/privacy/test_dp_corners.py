@@ -41,7 +41,7 @@ def test_a_coordinator_who_is_a_client_knows_its_own_noise():
     covered = plan(fedfactor.dp(1.0, row_bound=3.0, rows=240, colluding=1))
     assert honest(covered) == honest(apart) - 1
     assert "its own share" not in " ".join(covered.channel.report(3)["not_covered"])
-    with pytest.raises(IncompatibleError, match="nobody is left"):
+    with pytest.raises(IncompatibleError, match="no client is left"):
         plan(fedfactor.dp(1.0, row_bound=3.0, rows=240, colluding=4), Minimums(coordinator_is_client=True))
 
 

@@ -183,8 +183,8 @@ class OfChannel:
         (Gaussian(1.0, 1.0, False, "local"), OfChannel("row"), ["a person with several rows", "properties of a whole"]),
         (Gaussian(1.0, 1.0, False, "local"), OfChannel("subject"), ["rows at more than 1 clients"]),
         (Gaussian(1.0, 1.0, False, "local"), OfChannel("subject", Asked()), ["rows at more than 2 clients"]),
-        (Gaussian(1.0, 1.0, True), OfChannel("client"), ["more than 0 clients who tell"]),
-        (Gaussian(1.0, 1.0, True), OfChannel("client", Asked(1)), ["more than 1 clients who tell"]),
+        (Gaussian(1.0, 1.0, True), OfChannel("client"), ["more than 0 clients who reveal"]),
+        (Gaussian(1.0, 1.0, True), OfChannel("client", Asked(1)), ["more than 1 clients who reveal"]),
         (Gaussian(1.0, 1.0, True), OfChannel("client", Asked(0)), ["more than 0 clients", "takes its own share"]),
     ],
 )

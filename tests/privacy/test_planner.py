@@ -15,7 +15,8 @@ from fedfactor.core.algorithm import Meta
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.transforms import Transform
-from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, SecureSum, dp
+from fedfactor.linalg.row_clipping import useful_rounds
+from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, SecureSum, calibrate, dp
 from fedfactor.privacy.agreed_noise import _rounded_up, agree_on_noise, noisy_channel, whole_cohort
 from fedfactor.privacy.minimums import PrivacyWarning, RefusedError
 from fedfactor.privacy.noise_shares import secure_for_noise
@@ -145,6 +146,17 @@ class TestPrivatePlans:
         entry = plan.channel.books.entry
         assert (entry.unit, entry.simulation, entry.algorithm, entry.round) == ("row", False, "PooledNMF", 0)
 
+    def test_the_number_of_rounds_follows_from_public_numbers(self, owners):
+        """Three clients, of whom one may collude: the noise of all is that of the accountant times the root of 3/2."""
+        asked = dp(0.5, row_bound=2.0, rows=300, colluding=1)
+        plan = make_plan(asked, PooledNMF(2), owners, None, simulation=True)
+        once = calibrate(0.5, 1e-5) * math.sqrt(3 / 2)
+        assert plan.rounds == useful_rounds(once, 300.0, 2, owners.n_features) < 30
+        assert plan.channel.books.entry.noise_multiplier == calibrate(0.5, 1e-5, plan.rounds)
+        gradient = PooledNMF(2, noisy_step="gradient")
+        assert make_plan(asked, gradient, owners, None, simulation=True).rounds == ROW_ROUNDS
+        assert make_plan(asked, PooledNMF(2), owners, 7, simulation=True).rounds == 7
+
     def test_clients(self, owners):
         asked = dp(5.0, unit="client", clip=0.5, noise_seed=0, **Z)
         plan = make_plan(asked, PooledNMF(2), owners, None, simulation=True)
@@ -232,8 +244,6 @@ class TestPrivatePlans:
     def test_noise_of_newton_steps_is_that_of_all_clients(self, owners):
         asked = dp(5.0, row_bound=2.0, rows=300, colluding=1, **Z)
         given = PooledNMF(2)
-        if not hasattr(given, "row_noise"):
-            pytest.skip("no such setting")
         plan = make_plan(asked, given, owners, 2, simulation=True)
         assert plan.algorithm.row_noise == pytest.approx(3.0 * math.sqrt(3 / 2))
         local = make_plan(dp(5.0, row_bound=2.0, rows=300, noise="local", **Z), given, owners, 2, simulation=True)
@@ -242,8 +252,8 @@ class TestPrivatePlans:
     def test_methods_that_noise_cannot_protect(self):
         with pytest.raises(IncompatibleError, match="FNMF has no bound on what one row can change"):
             check_bears(dp(5.0), FNMF(2), META)
-        with pytest.raises(IncompatibleError, match="some cells are missing"):
-            check_bears(dp(5.0), PooledNMF(2), replace(META, masked=True))
+        with pytest.raises(IncompatibleError, match="sums of Newton steps alone"):
+            check_bears(dp(5.0), PooledNMF(2, noisy_step="gradient"), replace(META, masked=True))
         check_bears(dp(5.0, unit="client", clip=1.0), FedAvgNMF(2), replace(META, masked=True))
         with pytest.raises(IncompatibleError, match="start='wide' folds exact sums"):
             alike_for_noise(PooledNMF(2, start="wide"), META)
@@ -278,7 +288,7 @@ class TestWhoseNoiseCounts:
         assert self.asked(noise="local") == (None, 1)
 
     def test_what_leaves_nobody(self):
-        with pytest.raises(IncompatibleError, match="assumes no secure sum"):
+        with pytest.raises(IncompatibleError, match="excludes secure aggregation"):
             self.asked(SecureSum(), noise="local")
         with pytest.raises(IncompatibleError, match=r"which 2 client\(s\) cannot make"):
             self.asked(clients=2)

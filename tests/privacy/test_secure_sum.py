@@ -52,7 +52,7 @@ def test_how_many_are_needed(options, n, needed):
         ({"gathered": "x"}, "gathered='x' is not known"), ({"threshold": 0.5}, r"must lie in \(0.5, 1\]"),
         ({"threshold": 1.01}, "must lie in"), ({"fractional_bits": 0}, "between 1 and 52"),
         ({"fractional_bits": 53}, "between 1 and 52"),
-        ({"min_clients": 4}, "A secure sum of 3 clients: the minimum is 4"),
+        ({"min_clients": 4}, "Secure aggregation of 3 clients: the minimum is 4"),
     ],
 )  # fmt: skip
 def test_what_protects_nothing(options, says):
@@ -60,7 +60,7 @@ def test_what_protects_nothing(options, says):
         SecureSum(**options).check(None, META, {})
     for good in ({"threshold": 1.0}, {"fractional_bits": 1}, {"fractional_bits": 52}, {"min_clients": 3}):
         SecureSum(**good).check(None, META, {})
-    with pytest.raises(IncompatibleError, match="A secure sum of 1 clients: the minimum is 2"):
+    with pytest.raises(IncompatibleError, match="Secure aggregation of 1 clients: the minimum is 2"):
         SecureSum(min_clients=1).check(None, Meta(5, ("a",)), {})
     SecureSum(min_clients=1).check(None, Meta(5, ("a", "b")), {})
 
@@ -126,7 +126,7 @@ class TestPhases:
         class Nobody:
             name = "a"
 
-        with pytest.raises(ProtocolError, match="int is no part of a secure sum"):
+        with pytest.raises(ProtocolError, match="int is no part of secure aggregation"):
             SumClient(Nobody(), (b"", 0, ("a",), 1, (1, 0))).answer(3)
 
 

@@ -47,7 +47,7 @@ def test_a_catalogue_may_list_what_nobody_touched():
     [
         (lambda: {"n": ItemTable(np.ones((2, 2)), [1, 2], ["a"])}, "2 users and 1 items"),
         (lambda: {"n": ItemTable(np.ones((2, 2)), [1, 1], ["a", "b"])}, "each of them once"),
-        (lambda: {"n": ItemTable(np.ones((1, 1)), [1], ["a"], withheld=["z"])}, "'z', which nobody holds"),
+        (lambda: {"n": ItemTable(np.ones((1, 1)), [1], ["a"], withheld=["z"])}, "'z', which no client holds"),
     ],
 )
 def test_bad_tables_are_refused(make, words):

@@ -1,4 +1,4 @@
-"""Combining uploads so that a few hostile ones do not decide: a choice against the secure sum, and said so."""
+"""Combining uploads so that a few hostile ones do not decide: a choice against secure aggregation, and said so."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ class Robust(Transform):
         least = rule.least_clients(self)
         if meta.n_clients < least:
             raise IncompatibleError(f"{self.rule} needs at least {least} clients, there are {meta.n_clients}.")
-        self._check_hostile(meta.n_clients)
+        self.check_hostile(meta.n_clients)
 
-    def _check_hostile(self, n_clients: int) -> None:
+    def check_hostile(self, n_clients: int) -> None:
+        """Refuse more hostile clients than the rule withstands among so many."""
         most = self.withstands(n_clients)
         if self.hostile is not None and not 0 <= self.hostile <= most:
             raise IncompatibleError(
@@ -115,7 +116,7 @@ class RobustSum:
     def total(self) -> Parcel:
         """Return N times the centre."""
         n = len(self._parcels)
-        self._settings._check_hostile(n)  # some may have stayed away
+        self._settings.check_hostile(n)  # some may have stayed away
         stacked = np.stack([np.concatenate([p.values, p.side]) for p in self._parcels])
         centre = n * rule_named(self._settings.rule).centre(stacked, self._settings, self._at)
         split = self._parcels[0].values.size
@@ -125,7 +126,7 @@ class RobustSum:
 def _anchors(down: Tree, layout: Layout) -> list[tuple[int, int, np.ndarray]]:
     """Find leaves of the upload that a factor of the same name and shape was sent down for."""
     sent = {path: to_numpy(leaf) for path, leaf in leaves(down)} if not hasattr(down, "items") else {}
-    found = []
+    found: list[tuple[int, int, np.ndarray]] = []
     position = 0
     shapes: dict[str, Any] = {path: np.shape(leaf) for path, leaf in leaves(layout.like)}
     for path in layout.private:

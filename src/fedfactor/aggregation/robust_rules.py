@@ -33,7 +33,7 @@ class RobustRule(ABC):
     __slots__ = ()
 
     def least_clients(self, parameters: RuleParameters) -> int:
-        """Return the number of clients below which the rule protects nobody."""
+        """Return the number of clients below which the rule gives no protection."""
         return 3
 
     @abstractmethod
@@ -131,7 +131,7 @@ class GroupMedian(RobustRule):
         return (self.groups_of(parameters, n_clients) - 1) // 2
 
     def centre(self, uploads: np.ndarray, parameters: RuleParameters, at: Round) -> np.ndarray:
-        """Return the median of the means of groups, drawn anew in each round."""
+        """Return the median of the means of groups, drawn again in each round."""
         n_clients = len(uploads)
         order = at.shared_rng("groups").permutation(n_clients)
         parts = np.array_split(order, self.groups_of(parameters, n_clients))

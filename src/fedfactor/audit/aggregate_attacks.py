@@ -1,4 +1,4 @@
-"""Attacks on exact sums, with every client in them: a secure sum does not stop these."""
+"""Attacks on exact sums, with every client in them: secure aggregation does not stop these."""
 
 from __future__ import annotations
 

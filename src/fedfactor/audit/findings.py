@@ -5,33 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["WORDS", "Finding", "Verdict", "verdict_of"]
+__all__ = ["LABELS", "WORDS", "Finding", "Verdict", "verdict_of"]
 
-Verdict = Literal["REFUTED", "not examined", "consistent", "does not apply"]
+Verdict = Literal["REFUTED", "not examined", "consistent", "no claim", "does not apply"]
 
 WORDS: dict[Verdict, str] = {
-    "REFUTED": "An attack got what the claim says nobody gets.",
-    "not examined": "The attack applies, but could not be tried here. Nothing is known: it is no clearance.",
-    "consistent": "The attack was tried and did not contradict the claim. It never means safe: a better attack may "
-    "exist.",
-    "does not apply": "What this attack needs is not sent in this configuration.",
+    "REFUTED": "An attack obtained information that the stated protection excludes.",
+    "not examined": "The attack is relevant, but could not be carried out here. The result is unknown.",
+    "consistent": "The attack was carried out and did not succeed. It never means safe: a better attack may exist.",
+    "no claim": "No protection is stated against this attack. The figures show what an attacker obtains.",
+    "does not apply": "This configuration does not send the data that the attack needs.",
 }
 """Every verdict with its meaning, the worst first."""
+
+LABELS: dict[Verdict, str] = {
+    "REFUTED": "Protection failed",
+    "not examined": "Not tested",
+    "consistent": "Attack did not succeed",
+    "no claim": "No protection stated",
+    "does not apply": "Not applicable",
+}
+"""Every verdict in the words of a report for decision makers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One attack: what it assumes the attacker has, what it found, and whether that contradicts the claim.
 
-    A failed attack proves nothing: the verdict is ``"consistent"`` (with the claim), never "safe". One that could not
-    be tried is ``"not examined"``.
+    A failed attack proves nothing: the verdict is ``"consistent"`` (with the claim), never "safe". An attack that could
+    not be tried is ``"not examined"``; one against which no protection is claimed is ``"no claim"``.
     """
 
     attack: str
     attacker: str
     claim: str
     verdict: Verdict
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict[str, Any])
     note: str = ""
 
 
@@ -47,6 +56,6 @@ def verdict_of(findings: list[Finding]) -> Verdict:
     """
     said = {finding.verdict for finding in findings}
     for word in WORDS:
-        if word in said and word != "does not apply":
+        if word in said and word not in ("no claim", "does not apply"):
             return word
     return "not examined"

@@ -28,7 +28,7 @@ def gram_from_weights(B: np.ndarray) -> np.ndarray:
     True
     """
     M = np.eye(len(B)) - B
-    # P_ij = M_ij p_j = M_ji p_i: neighbouring columns tell each other's scale, from the largest entries on.
+    # P_ij = M_ij p_j = M_ji p_i: neighbouring columns give each other's scale, from the largest entries on.
     size = np.minimum(np.abs(M), np.abs(M).T)
     np.fill_diagonal(size, 0)
     p = np.full(len(B), np.nan)
@@ -48,7 +48,7 @@ def gram_from_weights(B: np.ndarray) -> np.ndarray:
 
 
 def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None = None) -> Finding:
-    """Ask of pairs of items whether one user touched both, or nobody, from the weights that all owners receive.
+    """Ask of pairs of items whether one user touched both, or none did, from the weights that all owners receive.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None
     Returns
     -------
     Finding
-        ``auc``: how well the recovered matrix, less what chance would give, tells pairs of one user from pairs of none.
+        ``auc``: how well the recovered matrix, less what chance would give, distinguishes pairs of one user from pairs
+        of none.
     """
     columns = np.flatnonzero(np.asarray(B).any(axis=0))
     parts = [observed(federation.shard(name).X, federation.shard(name).mask) for name in federation.names]
@@ -78,16 +79,16 @@ def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None
         "share_of_touched_pairs": float(once.sum() / max(1, (upper & (pairs > 0)).sum())),
     }
     attack = "pairs of items that one user touched"
-    attacker = "whoever receives the weights"
+    attacker = "the party that receives the weights"
     claim = "no single user's pair of items is shown"
     if not once.any() or not never.any():
-        note = "There are no pairs of items that one user touched, or none that nobody did, to tell apart."
+        note = "There are no pairs of items that one user touched, or none that no user touched, to distinguish."
         return Finding(attack, attacker, claim, "not examined", figures, note)
     found = gram_from_weights(np.asarray(B, np.float64)[np.ix_(columns, columns)])
     found = found / abs(np.median(np.diag(found)))
     popular = np.diag(pairs)
     chance = np.outer(popular, popular)
-    # What chance gives is no secret: the line through it is taken off before pairs are told apart.
+    # What chance gives is no secret: the line through it is taken off before pairs are distinguished.
     both = once | never
     slope = float((found[both] * chance[both]).sum() / (chance[both] ** 2).sum())
     score = found - slope * chance

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from fedfactor.audit.findings import Finding
@@ -35,10 +35,12 @@ def fit_scores(X: Any, V: np.ndarray, ridge: float = 1e-3) -> np.ndarray:
     >>> fit_scores(np.array([[1.0, 0, 1, 0], [1, 1, 0, 0]]), np.array([[1.0, -1, 1, -1]])).round(2)
     array([1., 0.])
     """
-    Z = V - V.mean(axis=1, keepdims=True)
+    Z = np.asarray(V, float) - np.asarray(V, float).mean(axis=1, keepdims=True)
     Y = np.asarray(X, float) - np.asarray(X, float).mean(axis=1, keepdims=True)
     G = Z @ Z.T
-    P = np.linalg.solve(G + ridge * np.trace(G) / len(G) * np.eye(len(G)) + 1e-12 * np.eye(len(G)), Z @ Y.T)
+    A: NDArray[np.float64] = G + ridge * np.trace(G) / len(G) * np.eye(len(G)) + 1e-12 * np.eye(len(G))
+    b: NDArray[np.float64] = Z @ Y.T
+    P = np.linalg.solve(A, b)
     rest = Y - P.T @ Z
     return 1 - (rest**2).sum(1) / np.maximum((Y**2).sum(1), 1e-12)
 
@@ -85,7 +87,7 @@ def item_vector_membership(
     inside = np.sort(order[: (len(order) + 1) // 2])
     outside = np.sort(order[(len(order) + 1) // 2 :])
     shards = {name: federation.shard(name) for name in federation.names}
-    shards[client] = replace(shard, X=shard.X[inside], holdout=None)
+    shards[client] = shard.take(inside)
     result = run(algorithm, Federation(shards), seed=seed)
     dense = np.asarray(shard.X.toarray() if sparse.issparse(shard.X) else shard.X)
     figures: dict[str, Any] = {}
@@ -104,7 +106,7 @@ def item_vector_membership(
         figures |= {f"{key}{word}": value for key, value in found.items() if key in ("auc", "auc_interval")}
     return Finding(
         "membership from published item vectors",
-        "whoever receives a client's item vectors and knows a user's history",
+        "the party that receives a client's item vectors and knows a user's history",
         "none is made: membership is not protected without noise",
         "consistent",
         figures,

@@ -14,7 +14,7 @@ from fedfactor.core.algorithm import Algorithm, Domain, download_for
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.flattened_upload import flatten
-from fedfactor.core.pytree import Tree, leaves, to_numpy, tree_map
+from fedfactor.core.pytree import Array, Tree, leaves, to_numpy, tree_map
 from fedfactor.core.wire import check_message
 from fedfactor.engines import client_step as client
 from fedfactor.privacy.secure_aggregation.fixed_point import quantise
@@ -24,12 +24,12 @@ __all__ = ["chosen_downloads", "refusals_that_tell"]
 
 LIAR = "a server that lies: it sends what it likes to one party of a federation"
 FRACTION = 32
-"""Fractional bits of a secure sum."""
+"""Fractional bits of secure aggregation."""
 
 LIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "not_finite": lambda leaf: np.full_like(leaf, np.nan),
     "negative": lambda leaf: -leaf,
-    "one_column": lambda leaf: np.where(np.arange(leaf.shape[-1]) == 0, -1.0, leaf).astype(leaf.dtype),
+    "one_column": lambda leaf: np.concatenate([np.full_like(leaf[..., :1], -1.0), leaf[..., 1:]], axis=-1),
     "tiny": lambda leaf: leaf * leaf.dtype.type(1e-9),
     "huge": lambda leaf: leaf * leaf.dtype.type(1e9),
 }
@@ -40,8 +40,13 @@ def _honest(heard: Listener, name: str) -> dict[type, list[Tree]]:
     found: dict[type, list[Tree]] = {}
     for _, _, down in heard.rounds:
         got = download_for(down, name)
-        found.setdefault(type(got), []).append(got)
+        found.setdefault(got.__class__, []).append(got)
     return found
+
+
+def _only(leaf: Array, told: Callable[[np.ndarray], np.ndarray]) -> Callable[[Array], Array]:
+    """Return a function that changes one leaf and leaves all others as they are."""
+    return lambda each: told(to_numpy(each)) if each is leaf else each
 
 
 def chosen_downloads(algorithm: Algorithm, federation: Federation, heard: Listener) -> Finding:
@@ -70,9 +75,7 @@ def chosen_downloads(algorithm: Algorithm, federation: Federation, heard: Listen
             for lie, told in LIES.items():
                 if signed and lie in ("negative", "one_column"):
                     continue
-                forged = tree_map(
-                    lambda x, y, told=told, leaf=leaf: told(to_numpy(x)) if x is leaf else y, downs[0], downs[0]
-                )
+                forged = tree_map(_only(leaf, told), downs[0])
                 offered[lie] += 1
                 taken[lie] += int(not _refused(algorithm, forged, meta, expected))
     figures = {"offered": sum(offered.values()), **{f"taken_{lie}": count for lie, count in taken.items()}}
@@ -104,7 +107,7 @@ def refusals_that_tell(algorithm: Algorithm, federation: Federation, heard: List
     sizes = (0.0, 1.0) if algorithm.domain == Domain.BINARY else (0.0, 1.0, 1e-12, 1e12)
     silent: dict[float, str] = {}
     log = logging.getLogger("fedfactor")
-    log.disabled, before = True, log.disabled  # cut values are told in the owner's log, many times here
+    log.disabled, before = True, log.disabled  # cut values are logged at the client, many times here
     for size in sizes:
         try:
             rows = replace(shard, X=(shard.X * size).astype(shard.X.dtype))

@@ -2,8 +2,8 @@
 
 The attacker knows all data, the code, every V that was sent and every sum that was released, but not whether the one
 unit took part. It replays what each world would have sent without noise, and asks which of the two fits better what was
-released: for Gaussian noise no other question tells more. It also looks through every number that is published of a
-run, and takes one that tells the two worlds apart for certain, if there is one.
+released: for Gaussian noise no other question reveals more. It also looks through every number that is published of a
+run, and takes one that distinguishes the two worlds for certain, if there is one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from scipy.stats import beta
 from fedfactor.core.algorithm import Algorithm, download_for
 from fedfactor.core.client_data import Federation
 from fedfactor.core.flattened_upload import Parcel, flatten
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.core.run import Run
 from fedfactor.core.transforms import Site
 from fedfactor.engines import client_step as client
@@ -104,12 +106,12 @@ def numbers_in(record: Any, place: str = "") -> dict[str, float]:
     >>> numbers_in({"rounds": 3, "owners": {"a": {"rows": 7}}, "seed": None})
     {'/rounds': 3.0, '/owners/a/rows': 7.0}
     """
-    if isinstance(record, Mapping):
+    if is_mapping(record):
         pairs = [(f"{place}/{name}", part) for name, part in record.items()]
-    elif isinstance(record, (list, tuple)):
+    elif is_list(record):
         pairs = [(f"{place}/{number}", part) for number, part in enumerate(record)]
     else:
-        return {place: float(record)} if isinstance(record, (int, float, np.number)) else {}
+        return {place: float(record)} if isinstance(record, Real) else {}
     return {name: value for where, part in pairs for name, value in numbers_in(part, where).items()}
 
 
@@ -145,16 +147,17 @@ def guess_worlds(
         0 where a run looks like one without the unit, 1 where it looks like one with it.
     included : bool array
     about : dict
-        ``told_by``: the published number that told the worlds apart, or "the sums"; ``part_of_the_bound``: how much of
-        the change that the noise is made for the unit really makes.
+        ``told_by``: the published number that distinguished the worlds, or "the sums"; ``part_of_the_bound``: how much
+        of the change that the noise is made for the unit really makes.
     """
     data = [Federation(worlds.of(there)[0]) for there in (False, True)]
     plans = [make_plan(worlds.of(there)[1], algorithm, data[there], rounds, simulation=True) for there in (False, True)]
     included = np.arange(LEARN + runs) % 2 == 1
     scores = np.zeros(included.size)
-    seen = []
+    seen: list[Mapping[str, float]] = []
     moved = 0.0
-    for number, there in enumerate(included.tolist()):
+    for number in range(included.size):
+        there = bool(included[number])
         heard = Listener()
         result = run(algorithm, data[there], rounds=rounds, seed=seed, privacy=(heard, worlds.of(there)[1]))
         out, into = (_replayed(plan, heard, seed) for plan in plans)
@@ -176,7 +179,7 @@ def guess_worlds(
 
 def _telling(seen: list[Mapping[str, float]], included: np.ndarray) -> str:
     """Find a published number that differs between the worlds in every run, and not within them."""
-    for place in sorted(set.intersection(*(set(numbers) for numbers in seen))):
+    for place in sorted(set(seen[0]).intersection(*seen)):
         values = np.array([numbers[place] for numbers in seen])
         inside = set(values[included])
         outside = set(values[~included])
@@ -196,7 +199,7 @@ def _replayed(plan: Plan, heard: Listener, seed: int) -> list[np.ndarray]:
     meta = federation.prepare(algorithm.domain)
     bounds = [link for link in plan.channel.links if link.place == 1]
     states = {name: client.begin(algorithm, federation.shard(name), meta, seed, name) for name in federation.names}
-    found = []
+    found: list[np.ndarray] = []
     for at, _, down in heard.rounds:
         neutral = plan.channel.sender.neutral(down)
         total = Parcel(np.zeros(0), ())

@@ -43,7 +43,8 @@ def factor_inference(
     """
     there = X > 0
     if kind == "items":
-        known = there & (rng.random(X.shape[1]) < share)[None]
+        m: int = X.shape[1]
+        known = there & (rng.random(m) < share)[None]
     else:
         known = there & (rng.random(X.shape) < share)
     W = np.zeros((X.shape[0], H.shape[0]))

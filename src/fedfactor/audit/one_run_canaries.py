@@ -10,8 +10,9 @@ import numpy as np
 from scipy.stats import binom
 
 from fedfactor.engines.run import run
-from fedfactor.linalg.row_clipping import ROW_CLIP, clipped_gradient
+from fedfactor.linalg.row_clipping import clipped_sums
 from fedfactor.nmf.pooled.algorithm import FIRST_STEPS, PooledNMF
+from fedfactor.privacy.dp import as_parts
 from fedfactor.privacy.upload_recorder import Listener
 
 __all__ = ["Canaries", "epsilon_lower_bound", "plant_canaries", "score_canaries"]
@@ -26,7 +27,7 @@ class Canaries:
 
 
 def plant_canaries(n_canaries: int, rng: np.random.Generator) -> Canaries:
-    """Make rows of norm 1: half of each lies where every V reaches it, the other half on a column nobody else fills."""
+    """Make rows of norm 1: half of each lies where every V reaches it, the other half on a column of its own."""
     rows = np.full((n_canaries, n_canaries), math.sqrt(0.5 / n_canaries))
     np.fill_diagonal(rows, rows.diagonal() + math.sqrt(0.5))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -45,7 +46,7 @@ def score_canaries(
     algorithm = PooledNMF(rank)
     heard = Listener()
     parts = np.array_split(canaries.rows[canaries.included], n_clients)
-    channel = (heard, *(privacy if isinstance(privacy, tuple) else (privacy,)))
+    channel = (heard, *as_parts(privacy))
     run(algorithm, dict(zip(map(str, range(n_clients)), parts, strict=True)), rounds=rounds, seed=seed, privacy=channel)
     U = np.zeros((len(canaries.rows), rank))
     own = np.arange(len(canaries.rows))
@@ -53,16 +54,16 @@ def score_canaries(
     for at, total, down in heard.rounds:
         sweeps = max(algorithm.local_steps, FIRST_STEPS) if at.index == 0 else algorithm.local_steps
         V = np.asarray(down.V, np.float64)
-        U, everybody = clipped_gradient(U, canaries.rows, V, bound=1.0, sweeps=sweeps)
+        clip = float(down.clip)
+        U, everybody = clipped_sums(U, canaries.rows, V, clip=clip, bound=1.0, sweeps=sweeps)
         rest = U @ V - canaries.rows
         size = np.linalg.norm(U, axis=1) * np.linalg.norm(rest, axis=1)
-        weight = np.minimum(1.0, ROW_CLIP / np.maximum(size, 1e-300))
-        scores += weight * np.einsum("jk,kj->j", U, total.D - everybody / 2) * rest[own, own]
+        scores += np.einsum("jk,kj->j", U, total.D - everybody.D / 2) * rest[own, own] / np.maximum(size, clip)
     return scores
 
 
 def epsilon_lower_bound(scores: np.ndarray, included: np.ndarray, delta: float, level: float = 0.95) -> dict[str, Any]:
-    """Bound ε from below by how many canaries the scores tell apart, in one run.
+    """Bound ε from below by how many canaries the scores distinguish, in one run.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.method import Method, algorithm_of
-from fedfactor.core.pytree import leaves, to_numpy
+from fedfactor.core.pytree import is_mapping, leaves, to_numpy
 from fedfactor.engines.run import run
 from fedfactor.privacy.upload_recorder import Listener
 from fedfactor.recommend.holdout_cells import only_cells
@@ -43,7 +43,7 @@ def ratings_back(
     V : array of shape (k, m)
         Item factors that the attacker saw.
     item : array of shape (m,)
-        Item biases that came with them, or everybody's.
+        Item biases that came with them, or those of all clients.
     mu : float
         Mean rating.
     common : array of shape (m,)
@@ -54,7 +54,7 @@ def ratings_back(
     -------
     dict
         ``back``: share of the unknown ratings that are found to within an eighth of their range (half a star);
-        ``back_without``: the same from the known ratings and everybody's biases alone.
+        ``back_without``: the same from the known ratings and the biases of all clients alone.
 
     Examples
     --------
@@ -64,7 +64,8 @@ def ratings_back(
     >>> ratings_back(R, V, np.zeros(80), 0.0, np.zeros(80), rng)["back"] > 0.9
     True
     """
-    known = rng.random(R.nnz) < KNOWN
+    nnz: int = R.nnz
+    known = rng.random(nnz) < KNOWN
     seen, hidden = only_cells(R, known), only_cells(R, ~known).tocoo()
     near = float(np.ptp(R.data)) / 8 if R.nnz else 0.0
 
@@ -140,7 +141,7 @@ def _factors_sent(algorithm: Algorithm, federation: Federation, seed: int) -> di
         return {}
     found: dict[str, tuple[np.ndarray, Any]] = {}
     for _, up, _ in heard.rounds:
-        if not isinstance(up, dict):
+        if not is_mapping(up):
             continue
         for name, message in up.items():
             parts = {path: to_numpy(leaf).astype(np.float64) for path, leaf in leaves(message)}

@@ -31,7 +31,7 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
     -----
     A vector in an r-dimensional space is fixed by r well-chosen entries, so all 2^r patterns of those are tried. A
     space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it; so is one of as
-    many dimensions as there are columns, which holds every row, whoever sent it.
+    many dimensions as there are columns, which holds every row, whichever client sent it.
 
     Examples
     --------
@@ -58,7 +58,8 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
 
 
 def spans_less(*blocks: np.ndarray) -> bool:
-    """Tell whether some matrices leave room: rows that span all columns "contain" every row there is, and tell nothing.
+    """Return whether some matrices leave room: rows that span all columns "contain" every row there is, and reveal
+    nothing.
 
     Examples
     --------
@@ -76,7 +77,8 @@ def _basis(blocks: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def rows_confirmed(rows: np.ndarray, others: np.ndarray, *blocks: np.ndarray, tol: float = 1e-6) -> int:
-    """Count rows, of any values, that an upload confirms to whoever guesses them: they lie in its span, others do not.
+    """Count rows, of any values, that an upload confirms to a client that guesses them: they lie in its span, others do
+    not.
 
     Parameters
     ----------

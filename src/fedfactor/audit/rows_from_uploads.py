@@ -22,7 +22,7 @@ from fedfactor.audit.reconstruction import (
 from fedfactor.core.algorithm import Algorithm, Uplink, download_for
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import FedfactorError, IncompatibleError, ProtocolError
-from fedfactor.core.pytree import leaves, to_numpy
+from fedfactor.core.pytree import Tree, leaves, to_numpy
 from fedfactor.engines import client_step as client
 from fedfactor.engines.run import run
 from fedfactor.privacy.minimums import Minimums, RefusedError
@@ -37,7 +37,7 @@ LATE = 20
 ROWS = "no row can be read from what the server sees"
 ONE_UPLOAD = "rows from one upload in the clear"
 _COUNTED = ("rows", "recovered", "false", "confirmed")
-NO_MATRIX = "No upload here holds a matrix over all columns; what its numbers tell of rows was not tried."
+NO_MATRIX = "No upload here holds a matrix over all columns; what its numbers reveal about rows was not tested."
 SUMS = 10
 """Sums of each kind in which rows are looked for."""
 
@@ -55,12 +55,14 @@ def wide_matrices(tree: Any, m: int) -> list[np.ndarray]:
     return [leaf if leaf.shape[1] == m else leaf.T for leaf in found]
 
 
-def _sent_by(algorithm: Algorithm, federation: Federation, name: str, heard: Listener, seed: int) -> list[tuple]:
+def _sent_by(
+    algorithm: Algorithm, federation: Federation, name: str, heard: Listener, seed: int
+) -> list[tuple[Tree, Tree, Tree]]:
     """Replay one owner along what a run sent to it: (upload, download, state then) of each round."""
     meta = federation.prepare(algorithm.domain)
     shard = federation.shard(name)
     state = client.begin(algorithm, shard, meta, seed, name)
-    found = []
+    found: list[tuple[Tree, Tree, Tree]] = []
     for at, _, down in heard.rounds:
         got = download_for(down, name)
         state, up = client.step(algorithm, shard, state, got, replace(at, client=name, participants=meta.clients))
@@ -69,7 +71,9 @@ def _sent_by(algorithm: Algorithm, federation: Federation, name: str, heard: Lis
 
 
 def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
-    """Read rows out of each owner's own uploads, one of every kind; beside a secure sum, of those seen one by one."""
+    """Read rows out of each owner's own uploads, one of every kind; beside secure aggregation, of those seen one by
+    one.
+    """
     heard = Listener()
     k = getattr(algorithm, "n_components", 1)
     try:
@@ -86,7 +90,7 @@ def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *
         kinds: dict[type, tuple[Any, Any]] = {}
         for up, got, _ in _sent_by(algorithm, federation, name, heard, seed):
             if up is not None and (all_kinds or up.uplink == Uplink.GATHER):
-                kinds.setdefault(type(up), (up, got))
+                kinds.setdefault(up.__class__, (up, got))
         last = search.owner(X, others, kinds)
         if last and name in small[:5]:
             inferred.append(factor_inference(X, last[-1], 0.25, rng, ridge=1e-6))
@@ -137,7 +141,7 @@ class _Search:
             word = "not examined"
             note = NO_MATRIX
         elif word == "consistent" and unseen:
-            why = "every one spans all columns, so that this search cannot tell."
+            why = "every one spans all columns, so that this search has no result."
             word = "not examined"
             note = f"{', '.join(unseen)}: {why} {note}"
         return Finding(ONE_UPLOAD, SERVER, ROWS, word, {**total, "owners_with_few_rows": small}, note.strip())
@@ -154,7 +158,9 @@ def _inference(inferred: list[float], k: int) -> Finding:
     return Finding(attack, SERVER, ROWS, "REFUTED" if error < 0.1 else "consistent", figures)
 
 
-def _searched(X: np.ndarray, others: np.ndarray, blocks: list, received: list) -> dict[str, int]:
+def _searched(
+    X: np.ndarray, others: np.ndarray, blocks: list[np.ndarray], received: list[np.ndarray]
+) -> dict[str, int]:
     """Look for rows in the span of an upload, and in that of the upload and what came before it."""
     binary = bool(np.isin(X, (0, 1)).all())
     found: dict[str, int] = {"rows": len(np.unique(X, axis=0)), "recovered": 0, "false": 0}
@@ -205,7 +211,7 @@ def rows_from_sums(heard: Listener, federation: Federation, others: np.ndarray) 
         notes = [NO_MATRIX]
     elif total["sums"] == total["sums_that_span_everything"]:
         word = "not examined"
-        notes = ["Every sum spans all columns, so that this search cannot tell.", *notes]
+        notes = ["Every sum spans all columns, so that this search has no result.", *notes]
     return Finding(attack, SERVER, ROWS, word, total, " ".join(notes))
 
 
@@ -214,7 +220,7 @@ def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any
     heard = Listener()
     if getattr(algorithm, "start", "random") not in ("random", "common", "own"):
         # A start of its own keeps no U to compare with; the rounds after it send sums of the kind looked at here.
-        algorithm = replace(algorithm, start="random")  # type: ignore[type-var]
+        algorithm = replace(algorithm, start="random")
     attack = "columns that one row fills"
     claim = "no row's u is shown by a sum"
     X = scipy.sparse.vstack([scipy.sparse.csr_array(federation.shard(name).X) for name in federation.names])
@@ -224,7 +230,7 @@ def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any
         result = run(algorithm, federation, rounds=1, seed=seed, privacy=(heard, *parts))
     except FedfactorError as error:
         return Finding(attack, SERVER, claim, "not examined", {}, f"A run of one round is refused: {error}")
-    first = heard.rounds[0][1] if heard.rounds else {}
+    first: Tree = heard.rounds[0][1] if heard.rounds else {}
     blocks = [] if isinstance(first, Mapping) else wide_matrices(first, federation.n_features)
     sent = [_sent_by(algorithm, federation, name, heard, seed)[0] for name in federation.names] if blocks else []
     U = [_u_of(state, algorithm) for _, _, state in sent]
@@ -242,7 +248,7 @@ def _u_of(state: Any, algorithm: Algorithm) -> np.ndarray:
 
 
 def differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
-    """Let one client stay away from a late round, between parties for whom minimums are not mere warnings."""
+    """Let one client stay away from a late round, between parties for which minimums are not mere warnings."""
     gone, heard = federation.names[-1], Listener()
     minimums = parts_of(parts).minimums
     allowed = tuple({*minimums.allow, "small-client", "few-clients", "rare-columns"})
@@ -250,7 +256,7 @@ def differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[A
     rest = [part for part in parts if not isinstance(part, Minimums)]
     attack = "difference of two sums"
     claim = "the sums of two rounds do not give one client's upload"
-    algorithm = replace(algorithm, tol=0.0) if hasattr(algorithm, "tol") else algorithm  # type: ignore[type-var]
+    algorithm = replace(algorithm, tol=0.0) if hasattr(algorithm, "tol") else algorithm
     late = LATE
     while True:
         try:

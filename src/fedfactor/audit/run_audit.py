@@ -30,7 +30,7 @@ from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.pytree import to_numpy
 from fedfactor.engines.run import run
 from fedfactor.nmf.pooled.algorithm import PooledNMF
-from fedfactor.privacy.dp import DP
+from fedfactor.privacy.dp import DP, as_parts
 from fedfactor.privacy.minimums import PrivacyWarning
 from fedfactor.privacy.planner import Parts, parts_of
 from fedfactor.privacy.secure_aggregation.transform import SecureSum
@@ -61,7 +61,7 @@ def audit(
     algorithm : estimator or Algorithm
         What is run. Of an estimator ``privacy`` and ``rounds`` are used where they are not given here.
     federation : Federation, mapping or list
-        The data it is meant for (or data like it): half of the rows are kept out, to be told from the others.
+        The data it is meant for (or data like it): half of the rows are kept out, to be distinguished from the others.
     privacy : as for :func:`fedfactor.run`
         What protects the uploads.
     rounds : int, optional
@@ -90,7 +90,7 @@ def audit(
     rounds = how["rounds"]
     algorithm = algorithm_of(algorithm)
     federation.prepare(algorithm.domain)
-    parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    parts = () if privacy is None else as_parts(privacy)
     told = parts_of(parts)
     if told.dp is not None and canaries < LEAST_CANARIES:
         raise ValueError(f"canaries={canaries} are too few to show anything. Plant at least {LEAST_CANARIES}.")
@@ -127,17 +127,15 @@ def audit(
 def _halves(federation: Federation, seed: int) -> tuple[dict[str, Shard], np.ndarray, dict[str, np.ndarray]]:
     """Keep every second row, drawn at random, out of the run; what else an owner says of its data stays."""
     rng = np.random.default_rng(seed)
-    members = {}
-    others = []
-    kept = {}
+    members: dict[str, Shard] = {}
+    others: list[np.ndarray] = []
+    kept: dict[str, np.ndarray] = {}
     for name in federation.names:
         shard = federation.shard(name)
         order = rng.permutation(shard.n_rows)
         half = max(1, (shard.n_rows + 1) // 2)
         inside = np.sort(order[:half])
-        mask = shard.mask if shard.mask is None or isinstance(shard.mask, str) else shard.mask[inside]
-        ids = None if shard.row_ids is None else tuple(shard.row_ids[row] for row in inside)
-        members[name] = replace(shard, X=shard.X[inside], mask=mask, holdout=None, row_ids=ids)
+        members[name] = shard.take(inside)
         kept[name] = inside
         others.append(dense(shard.X[np.sort(order[half:])]))
     return members, np.concatenate(others), kept
@@ -178,7 +176,7 @@ def _curious(
 def _of_the_run(
     algorithm: Algorithm, result: Any, heard: Listener, members: dict[str, Shard], others: np.ndarray, asked: DP | None
 ) -> list[Finding]:
-    """Try what anybody could who holds the sums or the result of a run."""
+    """Test what can be inferred from the sums or the result of a run."""
     inside = Federation(members)
     if all(hasattr(kept, "network") for kept in result.factors.values()):  # item vectors, joined by a network
         found = [item_vector_membership(algorithm, inside, seed=0)]
@@ -211,10 +209,10 @@ def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, aske
     V = to_numpy(result.V).astype(np.float64)
     inside = residual_scores(np.concatenate([dense(shard.X) for shard in members.values()]), V)
     attack = "membership from the final V"
-    claim = "none is made: membership is not protected without noise"
+    claim = "none: without noise, membership is not protected"
     if not others.size:
         note = "Every owner has one row, so that none could be kept out to compare with."
-        return Finding(attack, "anybody who holds V", claim, "not examined", {}, note)
+        return Finding(attack, "any party who holds V", claim, "not examined", {}, note)
     figures = membership_figures(inside, residual_scores(others, V))
     refuted = False
     if asked is not None:
@@ -224,9 +222,9 @@ def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, aske
         refuted = figures["tpr_at_1%_fpr_resolvable"] and figures["tpr_at_1%_fpr_interval"][0] > most
     return Finding(
         attack,
-        "anybody who holds V",
+        "any party who holds V",
         claim,
-        "REFUTED" if refuted else "consistent",
+        "no claim" if asked is None else "REFUTED" if refuted else "consistent",
         figures,
         "A weak attack: a low score is no evidence of safety.",
     )
@@ -237,7 +235,7 @@ def _noise(algorithm: Algorithm, asked: DP, rounds: int, canaries: int, seed: in
     found = [_planted_rows(algorithm, asked, rounds, canaries, seed)] if asked.unit == "row" else []
     attack = f"one {asked.unit} planted in many runs"
     claim = f"ε ≤ {asked.epsilon:g} for one {asked.unit}"
-    small = replace(algorithm, n_components=2) if hasattr(algorithm, "n_components") else algorithm  # type: ignore[type-var]
+    small = replace(algorithm, n_components=2) if hasattr(algorithm, "n_components") else algorithm
     size = 1.0 if algorithm.domain == Domain.BINARY else 1e3
     settings = replace(asked, ledger=None, noise="distributed", colluding=0)
     runs = max(20, int(canaries * RUNS_PER_CANARY))

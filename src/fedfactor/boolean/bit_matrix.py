@@ -4,9 +4,6 @@ Row i of a packed matrix is ``ceil(m / 64)`` words of type uint64; bit j of word
 are zero.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import sys
@@ -17,13 +14,12 @@ import scipy.sparse
 from array_api_compat import is_torch_array
 
 from fedfactor.boolean import counting_cuda as on_card
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.products import is_sparse
 
 __all__ = ["count_cells", "ones_of", "pack", "product", "refit", "row_blocks", "transpose", "unpack"]
-
-Array = Any
 
 _CELLS = 1 << 22  # cells of a dense block that may exist beside the bits
 _REAL = np.dtype(np.float64)
@@ -177,7 +173,7 @@ def count_cells(X: np.ndarray, U: Array, V: np.ndarray) -> tuple[int, int, int]:
     n, words = X.shape
     block = max(64, (1 << 20) // max(1, words * max(1, V.shape[0])))
     found = np.zeros((max(1, -(-n // block)), 3), np.int64)
-    on = U if isinstance(U, np.ndarray) and U.dtype == np.uint8 else (np.asarray(U) > 0.5).astype(np.uint8)
+    on = U if is_numpy(U) and U.dtype == np.uint8 else (np.asarray(U) > 0.5).astype(np.uint8)
     on, X, V = (np.ascontiguousarray(part) for part in (on, X, V))
 
     def share(start: int, stop: int) -> None:
@@ -249,7 +245,7 @@ def row_blocks(n: int, m: int) -> list[slice]:
 
 def _refit_columns(X: np.ndarray, V: np.ndarray, sweeps: int) -> np.ndarray:
     """Do the same without numba, all rows at a time."""
-    n = X.shape[0]
+    n: int = X.shape[0]
     k = V.shape[0]
     U = np.zeros((n, k), np.uint8)
     cover = np.zeros_like(X)

@@ -5,9 +5,6 @@ Rows are two matrices of bits, the observed ones and the observed zeros, so that
 zero that is covered costs `penalty`; a one that is not covered costs 1.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import numpy as np

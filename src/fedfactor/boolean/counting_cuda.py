@@ -1,6 +1,6 @@
-"""What an owner counts in the search for Boolean components, on a CUDA card: the counts of the processor, exactly.
+"""What an owner counts in the search for Boolean components, on a CUDA GPU: the counts of the processor, exactly.
 
-One bit a cell goes to the card and counts come back, so that rows stay packed where the processor keeps them, too.
+One bit a cell goes to the GPU and counts come back, so that rows stay packed where the processor keeps them, too.
 Triton comes with torch on Linux; where it is absent the processor counts.
 """
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["card_of", "choose", "column_votes", "cover_gains", "packed", "serves", "swap_gains"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["card_of", "choose", "column_votes", "cover_gains", "packed", "serves", "swap_gains"]
 _MOST = 63  # components: which of them a row has are the bits of one number, less its sign
 _WIDEST = 512  # words of a row that a program holds
 _CELLS = 1 << 24  # cells of a block that are spread out while they are packed
@@ -29,7 +29,7 @@ def _kernels() -> Any | None:
 
 
 def card_of(X: Array) -> Any | None:
-    """Return the card that rows lie on and that can count there, or None.
+    """Return the GPU that rows lie on and that can count there, or None.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def card_of(X: Array) -> Any | None:
 
 
 def serves(card: Any | None, V: np.ndarray) -> bool:
-    """Tell whether these components, packed, can be counted with on the card.
+    """Return whether these components, packed, can be counted with on the GPU.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def serves(card: Any | None, V: np.ndarray) -> bool:
 
 
 def packed(X: Array) -> np.ndarray:
-    """Pack a 0/1 tensor on its card, so that a bit and not a number travels for each cell."""
+    """Pack a 0/1 tensor on its GPU, so that a bit and not a number travels for each cell."""
     import torch
 
     n, m = X.shape
@@ -70,7 +70,7 @@ def packed(X: Array) -> np.ndarray:
 def _there(words: np.ndarray, card: Any) -> Any:
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(words).view(np.int64)).to(card)
+    return torch.as_tensor(np.ascontiguousarray(words).view(np.int64), device=card)
 
 
 def _numbers(U: np.ndarray, card: Any) -> Any:
@@ -78,7 +78,7 @@ def _numbers(U: np.ndarray, card: Any) -> Any:
     import torch
 
     bit = torch.arange(U.shape[1], device=card)
-    return (torch.from_numpy(np.ascontiguousarray(U, np.uint8)).to(card).to(torch.int64) << bit).sum(1)
+    return (torch.as_tensor(np.ascontiguousarray(U, np.uint8), device=card).to(torch.int64) << bit).sum(1)
 
 
 def _shape(words: int) -> tuple[int, int, int]:
@@ -125,8 +125,8 @@ def choose(
         num_warps=warps,
     )
     U = ((out[:, None] >> torch.arange(k, device=card)) & 1).to(torch.uint8)
-    alone, best = cost.sum(0, dtype=torch.int64).tolist()
-    return U.cpu().numpy(), (alone, best)
+    alone, best = cost.sum(0, dtype=torch.int64).cpu().numpy()
+    return U.cpu().numpy(), (int(alone), int(best))
 
 
 def cover_gains(

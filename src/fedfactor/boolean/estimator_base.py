@@ -1,8 +1,5 @@
 """Base classes of the Boolean estimators: thresholds, Boolean products and metrics."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import warnings
@@ -15,7 +12,7 @@ from fedfactor.boolean.product import boolean_product
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import PoorFitWarning, callers_level
 from fedfactor.core.input_validation import is_sparse
-from fedfactor.core.pytree import Array
+from fedfactor.core.pytree import Array, is_mapping
 from fedfactor.core.run import Run
 from fedfactor.estimators.base import FederatedTransformer, with_components
 from fedfactor.estimators.estimator import Estimator
@@ -105,7 +102,7 @@ class BooleanTransformer(BooleanRows, FederatedTransformer):
             return shard.X, self.run_.algorithm.fold_in(shard.X, factors, shard.mask), shard.mask
 
         found = self._each(X, rows)
-        found = found if isinstance(found, dict) else {"new rows": found}
+        found = found if is_mapping(found) else {"new rows": found}
         rows_, U, masks = ({name: three[place] for name, three in found.items()} for place in range(3))
         return boolean_metrics(rows_, U, factors.V, floor=floor, masks=masks)
 

@@ -1,8 +1,5 @@
 """FELB and FALB: clients take proximal steps towards Boolean factors, the server averages V and applies the prox."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import logging
@@ -184,7 +181,7 @@ class ProximalAveraging(Algorithm):
         return {**first, Factor: {"V": V}, Weighted: {"V": V, "weight": number, "sse": number, "total": number}}
 
     def starts_wide(self, meta: Meta) -> bool:
-        """Tell whether the first two rounds are least squares."""
+        """Return whether the first two rounds are least squares."""
         if self.start != "auto":
             return self.start == "wide"
         room = least_squares.width("wide", self.n_components, meta) >= 1.5 * self.n_components
@@ -221,7 +218,7 @@ class ProximalAveraging(Algorithm):
     def client_step(
         self, shard: Shard, state: Local, down: Wide | Factor, at: Round
     ) -> tuple[Local, WideSums | Weighted]:
-        """Alternate between U and V. The inertia of V starts anew from what was received; that of U goes on."""
+        """Alternate between U and V. The inertia of V starts again from what was received; that of U goes on."""
         X = shard.X
         U = state.U
         U_prev = state.U_prev
@@ -236,7 +233,7 @@ class ProximalAveraging(Algorithm):
         V_prev = V
         error = 0.0
         for s in range(self.local_steps):
-            known = total if s == self.local_steps - 1 else None  # the error is told once a round
+            known = total if s == self.local_steps - 1 else None  # the error is sent once per round
             pull = self.pull(self._time(at.index, s))
             U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known)
         if self.row_max == "one":
@@ -287,11 +284,11 @@ class ProximalAveraging(Algorithm):
         return Weighted(down.V, np.float64(1.0)) if moves else None
 
     def converged(self, state: Server) -> bool:
-        """Tell whether V is Boolean and stands still."""
+        """Return whether V is Boolean and stands still."""
         return float(state.moved) < self.tol and float(state.gap) < BINARY_GAP
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell how far V is from Boolean, and the relative error of the clients' relaxed factors."""
+        """Return how far V is from Boolean, and the relative error of the clients' relaxed factors."""
         found = {"integrality_gap": float(state.gap)}
         if float(state.total) > 0:
             found["relative_error"] = float(np.sqrt(state.sse / state.total))
@@ -350,7 +347,7 @@ class FELB(ProximalAveraging):
     average.
 
     Up and down per client and round: k m numbers (twice 3k(3k + m) up and 3k m down at a wide start). All uploads are
-    sums, so that a secure sum can hide single clients. Time per step: two products with X.
+    sums, so that secure aggregation can hide single clients. Time per step: two products with X.
 
     References
     ----------
@@ -408,7 +405,8 @@ class FALB(ProximalAveraging):
     @classmethod
     def paper(cls, n_components: int, **changes: Any) -> Self:
         """Return FALB as printed: FELB's Algorithm 1 with eq. 10 on the unit interval."""
-        return cls(n_components, **{**PAPER, "eps": 0.0, **changes})
+        literal: dict[str, Any] = {**PAPER, "eps": 0.0, **changes}
+        return cls(n_components, **literal)
 
     def pull(self, t: int) -> Pull:
         """Return the pull towards {0, 1} in step t."""

@@ -10,10 +10,9 @@ import numpy as np
 
 from fedfactor.boolean.counting import column_counts
 from fedfactor.boolean.product import Cells, count
+from fedfactor.core.pytree import Array
 
 __all__ = ["BooleanMetrics", "boolean_metrics", "simplest"]
-
-Array = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def boolean_metrics(
     (0.5, 0.5, ('south', 1.0))
     """
     if not X:
-        raise ValueError("There is nobody to measure: give the rows of at least one owner.")
+        raise ValueError("No client was given: pass the rows of at least one client.")
     if set(X) != set(U):
         odd = sorted(set(X) ^ set(U))[0]
         raise ValueError(f"Rows and row factors must belong to the same clients, but {odd!r} is in only one of them.")

@@ -9,10 +9,9 @@ import scipy.sparse
 
 from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean import counting_cuda as on_card
+from fedfactor.core.pytree import Array
 
 __all__ = ["Bits", "column_counts", "merged", "observed", "sampled", "signed_counts"]
-
-Array = Any
 
 
 class Bits(NamedTuple):

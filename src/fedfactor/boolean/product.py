@@ -4,15 +4,11 @@ Data and factors are NumPy, torch or SciPy sparse with entries 0 and 1; inside, 
 block of rows at a time, so that sparse data are never made dense.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -20,12 +16,11 @@ from array_api_compat import array_namespace
 
 from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean.counting import observed
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.alignment.assignment import align_rows
 from fedfactor.linalg.products import as_like, cross
 
 __all__ = ["Cells", "boolean_product", "boolean_refit", "count", "hashed_rows", "match_rows", "round_half", "vote"]
-
-Array = Any
 _WORDS = 1 << 20  # words of packed rows that may exist at one time
 
 

@@ -4,23 +4,19 @@ The step works on one factor as :mod:`fedfactor.linalg.nnls` does: W (n × k) wi
 U; for V pass ``W = Vᵀ``, ``G = UᵀU``, ``B = (UᵀX)ᵀ``. Nothing is written to the inputs.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.nnls import lipschitz
 
 __all__ = ["Pull", "adaptive_rate", "elastic_prox", "integrality_gap", "prox_step", "step_size", "tent_prox"]
-
-Array = Any
 _LEAST = 1e-4  # no Lipschitz constant is taken below this
 
 
@@ -193,7 +189,7 @@ def prox_step(W: Array, W_prev: Array, G: Array, B: Array, pull: Pull) -> Array:
     weight = eta if pull.scale else 1.0
     Y = W + pull.beta * (W - W_prev) if pull.beta else W
     bounded = pull.eps > 0 or not pull.gamma  # compiled code does not divide by zero
-    run = kernel("prox_step", W.dtype) if isinstance(W, np.ndarray) and bounded else None
+    run = kernel("prox_step", W.dtype) if is_numpy(W) and bounded else None
     if run is None:
         Z = Y - eta * (Y @ G - B)
         return elastic_prox(

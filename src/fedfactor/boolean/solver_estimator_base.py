@@ -125,7 +125,7 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
         found = factor(rows, self.n_components, self._solver, rng=np.random.default_rng(seed), **self._options())
         self.components_ = as_like(found.V, rows)
         self.U_ = as_like(found.U, rows)
-        # As score tells it, and as for every other method: with U chosen for V, which may be better than the solver's.
+        # As in score, and as for every other method: with U chosen for V, which may be better than the solver's.
         self.loss_ = count(rows, boolean_refit(rows, self.components_), self.components_).loss
         self.finished_ = found.finished
         self.n_iter_ = found.n_iter

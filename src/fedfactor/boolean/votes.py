@@ -76,9 +76,9 @@ class BooleanVotes(Algorithm):
     Notes
     -----
     Defaults are sound; ``BooleanVotes.paper(k, solver)`` is the published rule. Without alignment the server needs
-    only counts, a sum that a secure sum can hide (a vote by OR then still shows the counts); with it the server must
-    see each V. Up: k m bits with alignment, k m numbers without. Down: k m bits. One round; when somebody was missing,
-    a further round is a vote of its own, of those who come to it: the last one counts, not all together.
+    only counts, a sum that secure aggregation can hide (a vote by OR then still shows the counts); with it the server
+    must see each V. Up: k m bits with alignment, k m numbers without. Down: k m bits. One round; when a client was
+    missing, a further round is a vote of its own, of those who come to it: the last one counts, not all together.
 
     References
     ----------
@@ -130,7 +130,8 @@ class BooleanVotes(Algorithm):
     @classmethod
     def paper(cls, n_components: int, solver: Solver = "asso", **changes: Any) -> BooleanVotes:
         """Return the published rule: positions are voted on as they are, and U is kept."""
-        return cls(n_components, solver, **{"align": "none", "refit": "none", **changes})
+        literal: dict[str, Any] = {"align": "none", "refit": "none", **changes}
+        return cls(n_components, solver, **literal)
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
@@ -193,11 +194,11 @@ class BooleanVotes(Algorithm):
         return Server(V, np.float64(voters), late, state.n_clients), Voted(_pack(V))
 
     def converged(self, state: Server) -> bool:
-        """Tell whether everybody has voted: nobody has anything to add."""
+        """Return whether every client has voted, so that none has anything to add."""
         return float(state.voters) >= int(state.n_clients)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell how many clients voted, and how many of them ran out of time."""
+        """Return how many clients voted, and how many of them ran out of time."""
         return {"voters": float(state.voters), "late": float(state.late)}
 
     def finish(self, shard: Shard, state: Local, down: Voted) -> LocalFactors:

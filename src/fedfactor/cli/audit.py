@@ -30,7 +30,7 @@ from fedfactor.core.client_data import Federation
 from fedfactor.io.file_content import Reading
 
 EXIT = {"REFUTED": 1, "not examined": 3}
-"""What the command ends with; 2 is a wrong call."""
+"""Exit codes; 2 is a wrong call."""
 
 
 @reads()
@@ -78,8 +78,8 @@ def audit(
         from fedfactor.audit import audit as attack
         from fedfactor.io.read import open_files
 
-        noise = {"epsilon": epsilon, "delta": delta, "unit": unit, "clip": clip, "row_bound": row_bound, "rows": rows}
-        noise["colluding"] = colluding
+        noise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "unit": unit, "clip": clip}
+        noise |= {"row_bound": row_bound, "rows": rows, "colluding": colluding}
         if terms is not None:
             given = {**noise, "rank": rank, "rounds": rounds, "set": settings, "allow": allow, "step": steps or None}
             given |= {"privacy": None if privacy == "none" else privacy}
@@ -154,6 +154,7 @@ def wrong_registry(names: Sequence[str]) -> Finding:
         "parties who compare the words of their agreement notice",
         "REFUTED" if same else "consistent",
         {"registries": len(forged), "registries_with_the_same_words": same},
-        "Without that comparison, by another way than the coordinator, it opens every upload: a secure sum and its "
-        "noise then protect from curiosity, not from lies. Whether your parties compared is not in the data.",
+        "Without that comparison, by another way than the coordinator, it opens every upload: secure aggregation "
+        "and its noise then protect against a curious coordinator, not against a lying one. "
+        "The data do not show whether your parties compared.",
     )

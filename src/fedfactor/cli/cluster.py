@@ -65,7 +65,7 @@ def fit_on_ranks(
     watch = watcher(int(not quiet))
     options |= {"engine": engine, "seed": seed, "checkpoint": _kept(method, place), "callbacks": watch}
     # Mistakes in data or settings are raised on all ranks; what goes wrong later ends the job from within.
-    run: Run = _everywhere(world, lambda: run_on(method, federation, **options))
+    run: Run = _everywhere(world, lambda: run_on(method, federation, split="rows", **options))
     _write(world, place, run, asked, federation)
     memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     page = write_page(place.out, no_report) if world.rank == 0 else None
@@ -75,12 +75,12 @@ def fit_on_ranks(
 
 def _blocks(world: Collectives, method: Any, files: Sequence[Path]) -> str | None:
     """Say into how many blocks one file is cut for the ranks that work on it; None: it is not one, or they are one."""
-    workers = world.size - (getattr(type(method), "asynchronous", False) and world.size > 1)
+    workers = world.size - (getattr(method, "asynchronous", False) and world.size > 1)
     return str(workers) if workers > 1 and len(files) == 1 and files[0].is_file() else None
 
 
 def _kept(method: Any, place: Place) -> Any:
-    return None if getattr(type(method), "asynchronous", False) else place.checkpoint
+    return None if getattr(method, "asynchronous", False) else place.checkpoint
 
 
 def _ready(place: Place, overwrite: bool) -> tuple[int, int] | None:
@@ -91,7 +91,7 @@ def _ready(place: Place, overwrite: bool) -> tuple[int, int] | None:
 
 
 def _on_root(world: Collectives, work: Callable[[], Any]) -> Any:
-    """Do something on rank 0 alone; a mistake there is told once and ends every rank."""
+    """Do something on rank 0 alone; an error there is reported once and ends every rank."""
     found: Any = None
     mistake = ""
     if world.rank == 0:

@@ -34,7 +34,7 @@ def compare(
     files: Files,
     rank: Rank = None,
     algorithm: Methods = None,
-    share: Annotated[float, typer.Option(help="Share of each owner's rows (of ratings: cells) kept aside.")] = 0.2,
+    share: Annotated[float, typer.Option(help="Share of each owner's rows (of ratings: cells) held out.")] = 0.2,
     seeds: Annotated[int, typer.Option(help="How often, each time with another split and start.", min=1)] = 3,
     rounds: Rounds = None,
     settings: Set = None,
@@ -49,7 +49,7 @@ def compare(
     reading: Callable[..., Reading],
     steps: tuple[str, ...],
 ) -> None:
-    """Compare methods on rows that owners keep aside, the same for all, with every owner alone and all rows pooled.
+    """Compare methods on rows that owners hold out, the same for all, with every owner alone and all rows pooled.
 
     By default pooled-nmf, fedavg-nmf and one-shot-nmf, as far as they can take the rows. --set applies to every method
     that has the setting.
@@ -97,7 +97,7 @@ def _methods(names: Sequence[str], rank: int | None, settings: Sequence[str]) ->
 
 def _tell(found: Any, methods: Sequence[str], out: Path | None) -> None:
     """Say below the table what it is about, who is better off alone, and what was written."""
-    typer.echo(f"Relative error of {found.kept_aside} that owners kept aside, mean of {len(found.seeds)} splits.")
+    typer.echo(f"Relative error of {found.kept_aside} that owners held out, mean of {len(found.seeds)} splits.")
     several = len(found.errors["alone"]) > 1
     for name in methods:
         losers = found.losers(name)
@@ -110,7 +110,7 @@ def _tell(found: Any, methods: Sequence[str], out: Path | None) -> None:
 
 
 def _can(method: Any, name: str, federation: Any, *, given: bool) -> bool:
-    """Tell whether a method can take the rows, before any is run; one that was asked for by name must."""
+    """Return whether a method can take the rows, before any is run; one that was asked for by name must."""
     from fedfactor.core.errors import IncompatibleError
     from fedfactor.engines.engine import check_fit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -21,13 +21,21 @@ _NOTES: list[str] = []
 DECISION = 2
 ATTENTION = 3
 RETRY = 75
-"""Exit codes: a person has to correct or decide something; a check or a status calls for attention; the same command
-may succeed later as it is (``EX_TEMPFAIL`` of sysexits.h). 1 is an answer "no" at the terminal."""
+"""``EX_TEMPFAIL`` of sysexits.h."""
+EXIT_CODES = {
+    0: "success",
+    1: 'the answer at a prompt was "no"; `audit`: an attack refuted the claim',
+    DECISION: "a person must correct or decide something: invalid input, changed terms, an unknown key",
+    ATTENTION: "`status`, `federation check`, `start --wait`: attention needed; `audit`: an attack was not tested",
+    RETRY: "temporary: the same command may succeed later (port in use, disk full, server unreachable)",
+}
+"""Meaning of each exit code of the command line."""
 
 _PASSING = (
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EIO,
+    errno.EROFS,
     errno.EADDRINUSE,
     errno.EAGAIN,
     errno.ETIMEDOUT,
@@ -50,7 +58,7 @@ def console(quiet: bool = False) -> Any:
 
 
 @contextmanager
-def polite(debug: bool = False) -> Iterator[None]:
+def polite(debug: bool = False) -> Generator[None]:
     """Turn an error into one line on standard error and an exit code, and a warning into a line of its own."""
     _NOTES.clear()
     try:
@@ -63,6 +71,11 @@ def polite(debug: bool = False) -> Iterator[None]:
         said = str(error)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             said += ". The disk is full: make room, and give the same command again. What was reached is kept."
+        if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            said += (
+                ". This account cannot write or read there: mount the folder writable (systemd: ReadWritePaths=), or "
+                "change its owner, and give the same command again."
+            )
         if isinstance(error, MemoryError):
             said = f"There is not enough memory. {said or 'Python says no more'}. Take smaller settings, or fewer rows."
         typer.echo(_shown(f"Error: {said}"), err=True)
@@ -83,7 +96,7 @@ def notes() -> list[str]:
 
 
 def _shown(text: str) -> str:
-    """Keep the lines of a message, and nothing else that moves a cursor: it may quote a file of somebody else."""
+    """Keep the lines of a message, and nothing else that moves a cursor: it may quote a file of another party."""
     return "\n".join(map(printable, text.splitlines()))
 
 

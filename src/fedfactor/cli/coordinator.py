@@ -95,6 +95,14 @@ def start(
     yes: Annotated[
         bool, typer.Option("--yes", help="With --again: also one that goes on, or that could still go on.")
     ] = False,
+    accept_versions: Annotated[
+        bool,
+        typer.Option(
+            "--accept-versions",
+            help="Resume a run that was begun with other versions of packages: it then is not bit-identical to an "
+            "undisturbed run, and rounds that were paid for with ε are kept.",
+        ),
+    ] = False,
     wait: Annotated[float, typer.Option(help="Wait so many seconds for its end.")] = 0.0,
     debug: Debug = False,
 ) -> None:
@@ -108,13 +116,15 @@ def start(
     with polite(debug):
         place = Coordinator(file, folder)
         try:
-            place.start(again=again, sure=yes)
+            changed = place.start(again=again, sure=yes, accept_versions=accept_versions)
         except UnsureError as unsure:
             if not sys.stdin.isatty():
                 raise DataError(f"{unsure} Say --yes if you mean it.") from None
             if not typer.confirm(f"{unsure} Forget it?"):
                 raise typer.Exit(1) from None
-            place.start(again=again, sure=True)
+            changed = place.start(again=again, sure=True, accept_versions=accept_versions)
+        for line in changed:
+            typer.echo(f"Accepted: {line}.")
         typer.echo(f"Started. See: fedfactor status {file}")
         if wait:
             ended = place.wait(wait)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.pytree import is_mapping
 from fedfactor.core.run import Run
 from fedfactor.core.threads import limit_threads
 from fedfactor.evaluation.metrics.reconstruction import per_client_errors, pooled_error, relative_error, worst_client
@@ -77,7 +78,7 @@ def alone(owners: Owners, rank: int) -> list[Entry]:
     ]
     worst = max(lent, key=lambda entry: entry.error)
     traffic = next(iter(V.values())).nbytes
-    once = {"sent_by_one": traffic, "sent_in_all": traffic * len(owners), "seconds": seconds}
+    once: dict[str, Any] = {"sent_by_one": traffic, "sent_in_all": traffic * len(owners), "seconds": seconds}
     mean_error, mean_worst = (float(np.mean([getattr(entry, key) for entry in lent])) for key in ("error", "worst"))
     return [
         _entry("each owner alone, ten V of its own", owners, U, V, seconds=seconds),
@@ -90,7 +91,7 @@ def federated(label: str, owners: Owners, algorithm: Any, **options: Any) -> Ent
     """Run a federated algorithm."""
     from fedfactor.engines.run import run
 
-    result = run(algorithm, owners, **options)
+    result = run(algorithm, owners, split="rows", **options)
     name, worst = result.worst_client
     return Entry(
         label=label,
@@ -147,5 +148,5 @@ def _sklearn_nmf(X: np.ndarray, rank: int, start: int) -> tuple[float, np.ndarra
 def _entry(label: str, owners: Owners, U: Mapping[str, Any], V: Any, **rest: Any) -> Entry:
     errors = per_client_errors(owners, U, V)
     name, worst = worst_client(errors)
-    shared = None if isinstance(V, Mapping) else V
+    shared = None if is_mapping(V) else V
     return Entry(label, pooled_error(owners, U, V), worst, name, V=shared, errors=errors, **rest)

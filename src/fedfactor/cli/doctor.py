@@ -21,7 +21,7 @@ EXTRAS = {
     "anndata": ("cells", ".h5ad files"),
     "numba": ("", "compiled loops; without it the same results, slower"),
     "torch": ("deep", "FedDMF, rows as tensors, GPU"),
-    "cryptography": ("privacy", "secure sums between parties"),
+    "cryptography": ("privacy", "secure aggregation between parties"),
     "dp_accounting": ("privacy", "tight accounts of ε"),
     "mpi4py": ("mpi", "--engine mpi"),
     "distributed": ("dask", "--engine dask"),
@@ -74,7 +74,7 @@ def findings() -> list[tuple[str, str, str]]:
         found.append((package, version(package.replace("_", "-")) if there else "not installed", what + brings))
     launcher = shutil.which("mpiexec") or shutil.which("mpirun")
     found.append(("mpi launcher", launcher or "not found", "starts ranks: mpiexec -n 4 fedfactor fit --engine mpi"))
-    found.append(("gpu", _gpu(), "rows as tensors on a card"))
+    found.append(("gpu", _gpu(), "rows as tensors on a GPU"))
     try:
         free = shutil.disk_usage(os.getcwd()).free
         found.append(("disk", f"{size(free)} free", "for results and checkpoints in this folder"))
@@ -98,9 +98,9 @@ def _cores() -> int:
 
 
 def _blas() -> list[tuple[str, str]]:
-    import numpy  # noqa: F401  (its BLAS is what is asked about)
     from threadpoolctl import threadpool_info
 
+    import_module("numpy")  # its BLAS is asked about
     pools: list[dict[str, Any]] = [each for each in threadpool_info() if each.get("user_api") == "blas"]
     return [
         (f"{pool.get('internal_api')} {pool.get('version') or ''}".strip(), f"{pool.get('num_threads')} threads")

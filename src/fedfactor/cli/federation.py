@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.console import Debug, polite, size
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
-from fedfactor.cli.party import blind, features, forget, join, keygen, leave, request, vouch, worth
+from fedfactor.cli.party import accept, blind, features, forget, join, keygen, leave, request, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
 from fedfactor.cli.shared_options import Server, Split, Toml
 from fedfactor.cli.status import check, results, status
-from fedfactor.cli.versions import go_on, stability_of, versions
+from fedfactor.cli.versions import go_on, versions
 from fedfactor.core.errors import DataError
 from fedfactor.core.missing_policies import missing_choices
+from fedfactor.core.printable_text import printable
 
 
 class How(StrEnum):
@@ -36,7 +39,7 @@ def init(
     rounds: Annotated[int, typer.Option()] = 20,
     name: Annotated[str, typer.Option(help="What the federation is called.")] = "",
     purpose: Annotated[str, typer.Option(help="What it is for.")] = "",
-    contact: Annotated[str, typer.Option(help="Whom to ask.")] = "",
+    contact: Annotated[str, typer.Option(help="Contact person.")] = "",
     privacy: Annotated[
         str, typer.Option(help="none, secure-sum (the server sees sums of all parties) or dp (sums with noise).")
     ] = "none",
@@ -54,17 +57,18 @@ def init(
         list[str] | None,
         typer.Option(help="A step of preprocessing, such as log1p or 'scale declared'; may be repeated, in order."),
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Any other term, SECTION.ENTRY=VALUE such as limits.runs=3, policy.deadline=60 or algorithm.tol=0; "
+            "may be repeated.",
+        ),
+    ] = None,
     missing: Annotated[
         str, typer.Option(help=f"What marks a missing cell: {missing_choices()}; nan marks empty ones too.")
     ] = "none",
     split: Annotated[Split, typer.Option(help="What parties hold: rows, or columns of the same rows.")] = Split.rows,
-    stability: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Allow so many runs with other seeds and, without --privacy, one without each party: see stability.",
-        ),
-    ] = 0,
     ca: Annotated[
         Path | None, typer.Option(help="Your organisation's CA certificate (with --cert and --cert-key).")
     ] = None,
@@ -91,7 +95,7 @@ def init(
             own=setup.own_certificates(ca, cert, cert_key),
             steps=step or (),
             missing=missing,
-            stability=stability,
+            settings=settings or (),
             split=split.value,
             privacy=agreed_privacy(
                 privacy,
@@ -107,46 +111,101 @@ def init(
         )
     typer.echo(f"Wrote {file}, and certificates to {folder / 'server'} (keep that folder to yourself).")
     typer.echo(
-        f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
-        f"  fedfactor federation add {file} NAME.key.pub ...\n"
-        f"  fedfactor federation agree {file} NAME.features.json ..."
+        f"Next: fedfactor federation invite {file} NAME ..., then with what the parties send back\n"
+        f"  fedfactor federation add {file} NAME.accepted ..."
     )
     if "scale declared" in (step or ()):
         typer.echo(f"  fedfactor federation units {file} UNITS.csv (the ranges by which columns are scaled)")
+
+
+def change(
+    file: Toml,
+    settings: Annotated[
+        list[str], typer.Argument(help="SECTION.ENTRY=VALUE, such as limits.runs=20.", show_default=False)
+    ],
+    debug: Debug = False,
+) -> None:
+    """Change terms: after fedfactor serve was started again, each waiting party is shown the difference and asked.
+
+    Example: fedfactor federation change federation.toml limits.runs=20 policy.deadline=120
+    """
+    from fedfactor.federation import setup
+    from fedfactor.federation.terms import Terms
+
+    with polite(debug):
+        before = Terms.read(file)
+        after = setup.change(file, settings)
+    for difference in after.differences(before):
+        typer.echo(printable(difference))
+    typer.echo(f"Start fedfactor serve {file} again. Parties consent with fedfactor accept.")
+
+
+def invite(
+    file: Toml,
+    names: Annotated[list[str], typer.Argument(help="The parties' names.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the invitations.")] = Path(),
+    debug: Debug = False,
+) -> None:
+    """Write NAME.invite for each party, to be sent to it, and the words that are to be read to it, by telephone.
+
+    Example: fedfactor federation invite federation.toml north south west
+    """
+    from fedfactor.federation.enrolment import invite as write
+
+    with polite(debug):
+        made = write(file, names, out)
+    for name, (path, said) in made.items():
+        typer.echo(f"{path}: send it to {name}, and read these words to it by telephone: {said}")
 
 
 def add(
     file: Toml,
     parties: Annotated[
         list[str],
-        typer.Argument(help="A party's name and its .pub file; or .pub files that are called NAME.key.pub."),
+        typer.Argument(
+            help="What invited parties sent back, NAME.accepted; or a party's name and its .pub file; or .pub files "
+            "that are called NAME.key.pub."
+        ),
     ],
     vouched: Annotated[
         list[Path] | None, typer.Option("--vouched", help="What a party wrote with fedfactor vouch; may be repeated.")
     ] = None,
+    reason: Annotated[
+        str, typer.Option(help="Where a party gets a new key: why the former one counts no more.", show_default=False)
+    ] = "replaced",
     debug: Debug = False,
 ) -> None:
-    """Let parties in: write their public keys into federation.toml.
+    """Let parties in: write their public keys into federation.toml, and the columns once all invited parties replied.
 
-    Example: fedfactor federation add federation.toml north.key.pub south.key.pub west.key.pub
+    Example: fedfactor federation add federation.toml north.accepted south.accepted west.accepted
     """
-    from fedfactor.federation import setup
+    from fedfactor.federation import enrolment, setup
     from fedfactor.federation.terms import Terms
 
     with polite(debug):
-        pairs = setup.named_keys(parties)
-        if vouched and len(pairs) > 1:
-            raise DataError("--vouched speaks of one party: add the others in another call.")
-        terms = Terms.read(file)
+        replies = [Path(word) for word in parties if word.endswith(".accepted")]
+        named = [word for word in parties if not word.endswith(".accepted")]
+        pairs = setup.named_keys(named) if named else []
+        if vouched and len(pairs) + len(replies) > 1:
+            raise DataError("--vouched is about one party: add the others in another call.")
         for name, key in pairs:
-            terms = setup.admit(file, name, key, vouched or [])
-            typer.echo(f"{name} is in. Its key in words, as its keygen said them: {setup.words_of_key(terms, name)}")
+            setup.admit(file, name, key, vouched or [], reason)
+        added = [name for name, _ in pairs] + [enrolment.admit_reply(file, path, vouched or []) for path in replies]
+        columns, missing = enrolment.agree_on_replies(file) if replies else (0, [])
+        terms = Terms.read(file)
+        for name in added:
+            typer.echo(f"{name} is in. Its key in words, for the telephone: {setup.words_of_key(terms, name)}")
     typer.echo(f"{len(terms.names)} parties: {', '.join(terms.names)}.")
+    if columns:
+        typer.echo(f"{columns} columns agreed. Next: fedfactor serve {file}")
+    elif missing:
+        typer.echo(f"Columns are agreed on when these have replied, too: {', '.join(missing)}.")
 
 
 def remove(
     file: Toml,
     name: Annotated[str, typer.Argument(help="The party that leaves for good.")],
+    reason: Annotated[str, typer.Option(help="Why, for the list of revoked keys.", show_default=False)] = "left",
     folder: Server = None,
     debug: Debug = False,
 ) -> None:
@@ -154,30 +213,31 @@ def remove(
 
     Example: fedfactor federation remove federation.toml west
     """
+    from fedfactor.federation import setup
     from fedfactor.federation.coordinator import Coordinator
-    from fedfactor.federation.setup import dismiss
 
     with polite(debug):
         place = Coordinator(file, folder)
         if name not in place.terms.names:
             raise DataError(f"{name!r} is not one of the parties ({', '.join(place.terms.names)}).")
+        setup.revoke(file, name, reason)
         if place.remove(name):
-            typer.echo(f"{name} is shut out; the others go on under the same terms, and nobody waits for it.")
+            typer.echo(f"{name} is shut out; the others go on under the same terms, and the run does not wait for it.")
             return
-        terms = dismiss(file, name)
+        terms = setup.dismiss(file, name)
         place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
     typer.echo(
-        f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
-        f"  send {file} to {', '.join(terms.names)}, who compare the words, end their fedfactor join\n"
-        "  and join again with --accept-changes;\n"
-        f"  fedfactor serve {file} (again), then fedfactor start {file} --again"
+        f"{name} is no longer in {file}. The run was made with every party, so this is a new agreement:\n"
+        f"  fedfactor serve {file} (again): {', '.join(terms.names)} are shown the difference, compare the words,\n"
+        "  and consent with fedfactor accept;\n"
+        f"  then fedfactor start {file} --again"
     )
 
 
 def agree(
     file: Toml,
     names: Annotated[list[Path], typer.Argument(help="The parties' lists of columns, from fedfactor features.")],
-    how: Annotated[How, typer.Option(help="same columns, all of anybody's, or only those in common.")] = How.same,
+    how: Annotated[How, typer.Option(help="same columns, the union of all columns, or their intersection.")] = How.same,
     absent: Annotated[
         str, typer.Option(help="With union: what a column that a party lacks is, zero or missing.")
     ] = "zero",
@@ -227,8 +287,18 @@ def show(file: Toml, debug: Debug = False) -> None:
         typer.echo("Keys, as each party's keygen said them:\n" + keys_in_words(terms))
 
 
-def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
+def certify(
+    file: Toml,
+    folder: Server = None,
+    ca_key: Annotated[
+        Path | None,
+        typer.Option(help="The authority's key, where it is kept offline instead of in server/.", show_default=False),
+    ] = None,
+    debug: Debug = False,
+) -> None:
     """Renew the server's certificate with the same authority; parties need nothing new.
+
+    The server itself never reads ca.key: keep it offline, and give it here once a year.
 
     Example: fedfactor federation certify federation.toml
     """
@@ -237,9 +307,83 @@ def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
 
     with polite(debug):
         place = Coordinator(file, folder)
-        made = certificates.make_server_certificate(place.folder, [place.terms.address[0]])
+        made = certificates.make_server_certificate(place.folder, [place.terms.address[0]], ca_key=ca_key)
         place.journal.write("certificate renewed", until=f"{certificates.expires(made):%Y-%m-%d}")
     typer.echo(f"{made} is good until {certificates.expires(made):%Y-%m-%d}. Start fedfactor serve again.")
+
+
+def plan(
+    file: Toml,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the largest party.", show_default=False)],
+    parties: Annotated[int, typer.Option(help="Number of parties, while the terms have none.")] = 0,
+    columns: Annotated[int, typer.Option(help="Number of columns, while the terms have none.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Numbers, for programs.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Calculate what a federation needs: traffic, memory and disk of each party and of the coordinator.
+
+    Takes a draft of the terms; a run in miniature on random rows counts the bytes.
+
+    Example: fedfactor plan federation.toml --rows 20000 --columns 500 --parties 4
+    """
+    from fedfactor.federation.capacity import plan as needs
+    from fedfactor.federation.terms import Terms
+
+    with polite(debug):
+        need = needs(Terms.read(file), rows, parties, columns)
+    if as_json:
+        typer.echo(json.dumps(asdict(need), indent=1))
+        return
+    typer.echo(f"{need.parties} parties, {need.columns} columns, {need.rounds} rounds, at most:")
+    typer.echo(
+        f"  a party sends      {size(need.bytes_up)}, receives {size(need.bytes_down)}, {need.messages} messages"
+    )
+    typer.echo(f"  its longest round  {size(need.bytes_first)}; a late one {size(need.bytes_round)}")
+    typer.echo(f"  its memory         {size(need.party_memory)}; disk for each run {size(need.party_disk)}")
+    typer.echo(
+        f"  the coordinator    sends {size(need.parties * need.bytes_down)}, receives "
+        f"{size(need.parties * need.bytes_up)}; memory {size(need.server_memory)}"
+    )
+    typer.echo("TLS and HTTP add some 1.5 kB to each message.")
+
+
+def backup(
+    place: Annotated[
+        Path, typer.Argument(help="federation.toml at the coordinator, or your own folder.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new file, such as north.tar.", show_default=False)],
+    key: Annotated[Path | None, typer.Option(help="At a party: your key, where its books name none.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Write one archive of all that a coordinator or a party cannot make again. It holds private keys.
+
+    Example: fedfactor backup federation.toml -o study.tar
+    """
+    from fedfactor.federation.backup import back_up
+
+    with polite(debug):
+        made = back_up(place, out, key)
+    typer.echo(
+        f"{out}: {made['kind']}, {made['files']} files, {size(made['bytes'])}, read through. Keep it like a key."
+    )
+
+
+def restore(
+    archive: Annotated[Path, typer.Argument(help="What fedfactor backup wrote.", show_default=False)],
+    into: Annotated[Path, typer.Option("--into", help="Folder in which its files are put.")] = Path(),
+    debug: Debug = False,
+) -> None:
+    """Put the files of a backup into a folder that has none of them.
+
+    Example: fedfactor restore study.tar --into study
+    """
+    from fedfactor.federation.backup import restore as put_back
+
+    with polite(debug):
+        said = put_back(archive, into)
+    typer.echo(f"Restored into {into}. Next: fedfactor federation check")
+    for line in said:
+        typer.echo(f"Note: {line}")
 
 
 def attempt(
@@ -267,13 +411,28 @@ def attempt(
 def register(app: typer.Typer) -> None:
     """Add the group ``federation`` and the commands of its members."""
     group = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
-    for command in (init, add, remove, leave, forget, worth, agree, units, check, show, certify, request, blind):
+    for command in (
+        init,
+        invite,
+        add,
+        change,
+        remove,
+        leave,
+        forget,
+        worth,
+        agree,
+        units,
+        check,
+        show,
+        certify,
+        request,
+        blind,
+    ):
         group.command()(command)
     group.command(name="try")(attempt)
     group.command()(dossier)
     group.command()(versions)
     group.command(name="next")(go_on)
-    group.command(name="stability")(stability_of)
     app.add_typer(group, name="federation")
-    for command in (keygen, vouch, features, serve, join, start, status, stop, results):
+    for command in (plan, backup, restore, keygen, accept, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -273,7 +273,7 @@ def _end_interrupted(out: Path, until: int) -> None:
 
 
 def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
-    """Measure each owner's gain over going alone on rows kept aside, where that takes next to nothing."""
+    """Measure each owner's gain over going alone on rows held out, where that takes next to nothing."""
     from fedfactor.core.errors import FedfactorError
     from fedfactor.evaluation.comparison import gain_over_alone
 
@@ -377,14 +377,15 @@ def _run(
             typer.echo(resumed(place.out, saved[1]), err=True)
     try:
         watch = watcher(int(not quiet))
-        return run(method, federation, seed=seed, checkpoint=place.checkpoint, callbacks=watch, **options), None
+        how: dict[str, Any] = {**options, "checkpoint": place.checkpoint, "callbacks": watch}
+        return run(method, federation, split="rows", seed=seed, **how), None
     except CheckpointError as error:
-        raise CheckpointError(f"{error} Or start anew in this one with --overwrite.") from None
+        raise CheckpointError(f"{error} Or start again in this one with --overwrite.") from None
     except KeyboardInterrupt:
         saved = place.saved()
     if saved and saved[1] and options.get("privacy") is None:  # of a private run the noise is that of all its rounds
         options["rounds"] = saved[1]
-        so_far = run(method, federation, seed=saved[0], checkpoint=place.checkpoint, **options)
+        so_far = run(method, federation, split="rows", seed=saved[0], checkpoint=place.checkpoint, **options)
         return replace(so_far, status="stopped"), saved[1]
     kept = (
         f"Give the same command again, without --overwrite, to go on from round {saved[1]}"

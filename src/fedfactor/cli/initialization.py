@@ -17,7 +17,7 @@ from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import read_components, shared_folder
-from fedfactor.io.run_record import read_record
+from fedfactor.io.run_record import part_of, read_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Parent:
                 f"--from starts at components of pooled-nmf, but {folder} was made by {str(record['algorithm'])[:40]}. "
                 "Leave --from out."
             )
-        before = list((record.get("preprocess") or {}).get("steps") or ())
+        before: list[str] = list(part_of(record, "preprocess").get("steps") or ())
         now = list(Preprocess.parse(steps).words)
         if before != now:
             raise ValueError(
@@ -76,7 +76,8 @@ class Parent:
             order = np.array([places[name] for name in names])
             V = V[:, order]
         else:
-            order = np.arange(V.shape[1])
+            m: int = V.shape[1]
+            order = np.arange(m)
         before, now = ((kept or {}).get("weights") for kept in (self.record.get("preprocess"), federation.preprocess))
         if before is not None and now is not None:
             weights = np.asarray(before, V.dtype)[order]
@@ -127,7 +128,7 @@ def best_run(starts: list[Algorithm], federation: Any, *, seed: int | None, quie
 
     def one(place: int, method: Algorithm, seed: int) -> Any:
         watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
-        return run(method, federation, seed=seed, callbacks=watch, **options)
+        return run(method, federation, split="rows", seed=seed, callbacks=watch, **options)
 
     try:
         return best_of(starts, secrets.randbits(63) if seed is None else seed, one)

@@ -20,7 +20,7 @@ from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import listed, printable
-from fedfactor.core.pytree import Array
+from fedfactor.core.pytree import Array, is_list
 from fedfactor.io.file_content import Reading
 from fedfactor.io.tables import NotNumbers, is_date
 from fedfactor.io.uneven_columns import outliers
@@ -78,7 +78,9 @@ def inspect(
 
 
 def _loaded(file: Path, how: Reading) -> tuple[Any, dict[str, str]]:
-    """Read a file without its columns of text, and give those with a cell each: nobody need drop them to look."""
+    """Read a file without its columns of text, and give those with a cell each: they need not be dropped to inspect the
+    file.
+    """
     from fedfactor.io.read import load
 
     try:
@@ -114,7 +116,7 @@ def given_options(how: Reading) -> str:
     ' --layer counts --drop a,b'
     """
     values = {name: getattr(how, name, None) for name in _OPTIONS}
-    words = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in values.items() if value}
+    words = {name: ",".join(value) if is_list(value) else value for name, value in values.items() if value}
     return "".join(
         f" --{name} {shlex.quote('tab' if word == chr(9) else word)}"
         for name, word in ((name, str(word)) for name, word in words.items())
@@ -130,7 +132,7 @@ def problems_of(table: Any, how: Reading) -> list[str]:
     >>> problems_of(Table(np.array([[1.0, -1.0], [2.0, 3.0]]), ("crp", "ldl")), Reading())
     ["Negative cells in 'ldl' (1, the least -1): algorithms other than PooledPCA take values from 0 upwards."]
     """
-    found = []
+    found: list[str] = []
     ids = table.row_ids or ()
     if len(set(ids)) < len(ids) and not how.repeated_ids:
         twice = [name for name, count in Counter(ids).items() if count > 1]
@@ -218,8 +220,8 @@ def _apart(X: Array, mask: Any, features: Any) -> tuple[str, str, float] | None:
     low = there[np.argmin(scale[there])]
     high = there[np.argmax(scale[there])]
     times = float(scale[high] / scale[low])
-    name = (lambda j: str(features[j])) if features is not None else (lambda j: f"column {j}")
-    return (name(low), name(high), times) if times >= _APART else None
+    low_name, high_name = (f"column {j}" if features is None else str(features[j]) for j in (low, high))
+    return (low_name, high_name, times) if times >= _APART else None
 
 
 def kind_of(facts: dict[str, Any]) -> str:

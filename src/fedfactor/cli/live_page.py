@@ -42,7 +42,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 Pages = Mapping[str, tuple[str, Callable[[], str]]]
 
 HEALTH = ("healthz", "readyz")
-"""Names under which programs ask whether the process works, and whether it can do its task: 200 or 503, for everybody,
+"""Names under which programs ask whether the process works, and whether it can do its task: 200 or 503, without
+authentication,
 because the answer holds nothing else."""
 
 
@@ -98,7 +99,7 @@ def serve_pages(pages: Pages, host: str, port: int, folder: Path) -> tuple[Threa
     """Serve pages until the server is shut down; return it and the address of the page.
 
     On an address of this machine to itself nothing more is asked. On any other the page speaks TLS, with a certificate
-    made in ``page/`` of the folder, and its path begins with a token that is made anew each time.
+    made in ``page/`` of the folder, and its path begins with a token that is made again each time.
     """
     here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     token = "" if here else secrets.token_urlsafe(24)
@@ -225,7 +226,7 @@ def _party(folder: Path) -> str:
                 ),
             ),
             (
-                "What was refused, and why (the server is told only that)",
+                "What was refused, and why (the server learns only that it was refused)",
                 _table(("time", "why"), ((line["time"], line.get("reason", "")) for line in refused)),
             ),
             ("Results here", f"<p>{_text(', '.join(about['results']))}</p>" if about["results"] else ""),
@@ -263,7 +264,7 @@ def _server(place: Coordinator) -> str:
         place.terms.content["federation"]["name"] or "A federation",
         lede,
         [
-            ("Parties", shown if parties else "<p>Nobody was seen yet.</p>"),
+            ("Parties", shown if parties else "<p>No party was seen yet.</p>"),
             (
                 "The run",
                 f"<p>{_state(going, about['state'])} {_text(why)}</p><p>{_text(about['advice'])}</p>"

@@ -11,6 +11,7 @@ from fedfactor.cli.audit import audit
 from fedfactor.cli.compare import compare
 from fedfactor.cli.demo import demo
 from fedfactor.cli.doctor import doctor
+from fedfactor.cli.epsilon import epsilon
 from fedfactor.cli.export import export
 from fedfactor.cli.federation import register
 from fedfactor.cli.fit import fit
@@ -26,7 +27,7 @@ app = typer.Typer(
     name="fedfactor",
     help="Factor matrices together without sharing them.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # mistakes are told in one line; a traceback is for --debug, and then a plain one
+    pretty_exceptions_enable=False,  # errors are shown in one line; a traceback is for --debug, and then a plain one
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -61,6 +62,7 @@ app.command()(predict)
 app.command()(settings)
 app.command()(rank)
 app.command()(compare)
+app.command()(epsilon)
 app.command()(audit)
 app.command()(split)
 app.command()(doctor)

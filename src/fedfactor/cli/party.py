@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import sys
@@ -23,6 +24,7 @@ from fedfactor.core.printable_text import printable
 from fedfactor.io.file_content import Reading
 
 if TYPE_CHECKING:
+    from fedfactor.federation.enrolment import Enrolled
     from fedfactor.federation.party import Member
 
 Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join made.", show_default=False)]
@@ -60,6 +62,14 @@ Certificate = Annotated[
 ]
 
 
+KeepSent = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Days after which the bytes that were sent in earlier runs are deleted, where the terms have no other "
+        "number; 0: never. The list of what was sent stays.",
+    ),
+]
 RowKey = Annotated[
     Path | None,
     typer.Option(
@@ -70,7 +80,7 @@ RowKey = Annotated[
 RowSecret = Annotated[
     Path | None,
     typer.Option(
-        help="With --split columns, instead of --row-key: your own secret, which nobody else gets; made if missing.",
+        help="With --split columns, instead of --row-key: your own secret, which no other party gets; made if missing.",
         show_default=False,
     ),
 ]
@@ -137,7 +147,10 @@ def vouch(
     public: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
     key: Annotated[Path, typer.Option(help="Your own private key.", show_default=False)],
     fingerprint: Annotated[
-        str, typer.Option("--fingerprint", help="The words that the new party told you itself.", show_default=False)
+        str,
+        typer.Option(
+            "--fingerprint", help="The words that you received from the new party itself.", show_default=False
+        ),
     ] = "",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.vouched.")] = None,
     debug: Debug = False,
@@ -153,7 +166,7 @@ def vouch(
 
     with polite(debug):
         right = key_words(name, read_public(public))
-        question = f"Did {name} itself, and not the coordinator, tell you these words?"
+        question = f"Did you receive these words from {name} itself, and not from the coordinator?"
         if not _compared(right, fingerprint, question):
             raise typer.Exit(1)
         line = sign(Terms.read(file), name, public, key)
@@ -162,20 +175,22 @@ def vouch(
 
 
 def _compared(right: str, given: str, question: str) -> bool:
-    """Tell whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
+    """Return whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
     from fedfactor.federation.fingerprint_words import same_words
     from fedfactor.federation.terms import TermsError
 
     if given:
         if not same_words(given, right):
             raise TermsError(
-                "The words of --fingerprint are not those of this file: somebody holds another one, or a word was "
-                "misheard. Send nothing, ask for the words again, and if they differ still, find out who holds which "
-                "file. They are not shown here, because words that are copied from here compare nothing."
+                "The words of --fingerprint are not those of this file: the other party holds a different file, or "
+                "a word was misheard. Send nothing, ask for the words again, and if they differ still, find out "
+                "who holds which file. They are not shown here: words that are copied from here compare nothing."
             )
         return True
     if not sys.stdin.isatty():
-        raise TermsError(f'This needs a person. Give the words that others told you: --fingerprint "WORDS". {question}')
+        raise TermsError(
+            f'This needs a person. Give the words that you received from the others: --fingerprint "WORDS". {question}'
+        )
     typer.echo(f"\n  {right}\n")
     return typer.confirm(question)
 
@@ -241,7 +256,7 @@ def blind(
 ) -> None:
     """Blind the list of row ids of another party with your secret; its order is kept.
 
-    When each party has done so once to each list, equal names are equal ids, and nobody can compare them with guesses
+    When each party has done so once to each list, equal names are equal ids, and no party can compare them with guesses
     without the secrets of all parties.
 
     Example: fedfactor federation blind lab.features.json --secret clinic.secret
@@ -258,7 +273,7 @@ def _secret_of(file: Path) -> bytes:
     """Read a secret of 32 bytes, or make one."""
     if not file.exists():
         write_atomic(file, secrets.token_bytes(32), mode=0o600)
-        typer.echo(f"{file}: a new secret. Whoever has it can test guesses of ids: not for the coordinator.")
+        typer.echo(f"{file}: a new secret. The party that has it can test guesses of ids: not for the coordinator.")
     found = file.read_bytes()
     if len(found) != 32:
         raise DataError(f"{file} holds {len(found)} bytes, not the 32 of a secret. Give another file: one is made.")
@@ -266,20 +281,72 @@ def _secret_of(file: Path) -> bytes:
 
 
 @reads(prepares=False, marks_missing=False)
+def accept(
+    place: Annotated[
+        Path, typer.Argument(help="The invitation; or your own folder, to consent to other terms.", show_default=False)
+    ],
+    data: Annotated[Path | None, typer.Option(help="Your rows. They stay here.", show_default=False)] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="Your private key; by default NAME.key, which is made.", show_default=False)
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Your own folder; by default your name.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
+    fingerprint: ToldWords = "",
+    debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+) -> None:
+    """Accept an invitation, or terms that changed while fedfactor join waits.
+
+    With an invitation: shows the draft of the terms, compares its words with those that the coordinator reads to you,
+    makes your key, and writes NAME.accepted (public key and column names) for the coordinator. Nothing is sent.
+
+    Example: fedfactor accept north.invite --data rows.csv
+    """
+    from fedfactor.federation import enrolment
+    from fedfactor.federation.party import Member
+    from fedfactor.federation.setup import words
+    from fedfactor.federation.terms import Terms
+
+    with polite(debug):
+        if place.is_dir():
+            offered = enrolment.proposed(place)
+            if not (place / "signed.json").exists():
+                typer.echo(words(offered, spoken=not fingerprint))
+            enrolment.consent(place, offered, _agrees(Member.offered(place, offered), yes, fingerprint))
+            typer.echo("Agreed. The waiting fedfactor join goes on.")
+            return
+        if data is None:
+            raise DataError("Give your rows with --data: their column names are part of your reply.")
+        invitation = enrolment.read_invitation(place)
+        typer.echo(words(Terms.of(invitation["terms"]), spoken=False))
+        typer.echo(f"Invited      {', '.join(invitation['invited'])}; you are {invitation['party']}")
+        question = "Did the coordinator itself read these words of the invitation to you?"
+        if not _compared(enrolment.invitation_words(invitation), fingerprint, question):
+            raise typer.Exit(1)
+        reply, said = enrolment.accept(place, data, key, folder, reading())
+    typer.echo(f"{reply}: your public key and column names. Send it to the coordinator, and read these words: {said}")
+    typer.echo("Then: fedfactor join")
+
+
+@reads(prepares=False, marks_missing=False)
 def join(
-    file: Toml,
-    data: Annotated[list[Path], typer.Option(help="Your rows. They stay here.", show_default=False)],
-    key: Annotated[list[Path], typer.Option(help="Your private key.", show_default=False)],
+    place: Annotated[
+        Path, typer.Argument(help="federation.toml, or the folder that fedfactor accept made.", show_default=False)
+    ] = Path(),
+    data: Annotated[list[Path] | None, typer.Option(help="Your rows. They stay here.", show_default=False)] = None,
+    key: Annotated[list[Path] | None, typer.Option(help="Your private key.", show_default=False)] = None,
     folder: JoinFolder = None,
     row_names: RowNames = None,
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
     fingerprint: ToldWords = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
-    replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin again with other rows.")] = False,
     ledger: LedgerFile = None,
     budget: RowsBudget = None,
     raise_budget: RaiseBudget = False,
     keep_out: KeepOut = 0.0,
+    keep_sent: KeepSent = 90,
     certificate: Certificate = None,
     agree_only: AgreeOnly = False,
     page: Page = None,
@@ -291,51 +358,58 @@ def join(
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks.
 
-    Several parties of one house share a process, and its memory: give --data and --key, and --folder if at all, once
-    for each, in the same order.
+    After fedfactor accept it needs no more than the folder, and waits for the terms. Several parties of one
+    organisation share a process, and its memory: give --data and --key, and --folder if at all, once for each.
 
-    Example: fedfactor join federation.toml --data rows.csv --key north.key
+    Examples: fedfactor join
+    fedfactor join federation.toml --data rows.csv --key north.key
     """
-    from fedfactor.cli.live_page import logs_as_json, party_pages, show_page
-    from fedfactor.federation.party import Member, stop_on_signals
+    from fedfactor.cli.live_page import logs_as_json, party_pages, show_page, told
+    from fedfactor.federation.data_deletion import forget_old
+    from fedfactor.federation.party import Member, stop_on_signals, together
     from fedfactor.federation.setup import words
-    from fedfactor.federation.shared_process import serve_together
 
     with polite(debug):
-        folders = folder or [None] * len(key)
-        if not len(data) == len(key) == len(folders):
-            raise DataError("Give --data, --key and --folder once for each party, in the same order.")
-        if len(key) > 1 and (certificate is not None or page is not None or ledger is not None):
-            raise DataError("--certificate, --page and --ledger are for one party. Leave them out, or join each alone.")
         logs_as_json(json_logs)
-        seats: list[Any] = []
-        if row_names and len(row_names) != len(key):
+        files, keys, folders = data or [], key or [], folder or [None] * len(key or [])
+        named: Any = row_names or [None] * max(1, len(keys))
+        read = reading()
+        if place.is_dir():
+            enrolled, yes, fingerprint = _enrolled(place, key, yes, fingerprint, certificate)
+            place = enrolled.file
+            files = data or [enrolled.data]
+            keys = [enrolled.key]
+            folders = [enrolled.folder]
+            read = enrolled.reading() if read == Reading() else read
+            accept_changes = accept_changes or (enrolled.folder / "signed.json").exists()
+        if not len(files) == len(keys) == len(folders) > 0:
+            raise DataError("Give --data, --key and --folder once for each party, in the same order.")
+        if len(named) != len(keys):
             raise DataError("Give --row-names once for each party, in the same order as --data.")
-        for rows, secret, own, rows_file in zip(data, key, folders, row_names or [None] * len(key), strict=True):
-            member = Member(file, secret, own)
-            if not seats:
-                typer.echo(words(member.terms, spoken=not fingerprint))
-                if notice := member.terms.notice:
-                    typer.echo(notice)
-            seat = _sign_up(
-                member,
-                rows,
-                yes,
-                fingerprint,
-                accept_changes=accept_changes,
-                replace_data=replace_data,
-                reading=replace(reading(), row_names=None if rows_file is None else str(rows_file)),
-                keep_out=keep_out,
-                ledger=ledger,
-                budget=budget,
-                raise_budget=raise_budget,
-            )
-            seats.append((member, seat, _lines_of(member, alone=len(key) == 1)))
+        if len(keys) > 1 and (certificate is not None or page is not None or ledger is not None):
+            raise DataError("--certificate, --page and --ledger are for one party. Leave them out, or join each alone.")
+
+        def sign(number: int, confirmed: bool | None) -> tuple[Member, Any]:
+            """Sign the terms as they are in the file now; those that were consented to already without asking."""
+            member = Member(place, keys[number], folders[number])
+            if confirmed is None:
+                if not number:
+                    typer.echo(words(member.terms, spoken=not fingerprint))
+                    typer.echo(member.terms.notice)
+                confirmed = _agrees(member, yes, fingerprint)
+            own = read if named[number] is None else replace(read, row_names=str(named[number]))
+            wishes = {"reading": own, "keep_out": keep_out, "ledger": ledger, "budget": budget}
+            wishes |= {"accept_changes": accept_changes or repeated, "replace_data": replace_data}
+            return member, _sign_up(member, files[number], confirmed, keep_sent, raise_budget=raise_budget, **wishes)
+
+        repeated = False
+        seats = [(*sign(number, None), number) for number in range(len(keys))]
         if agree_only:
             for member, _, _ in seats:
                 where = f'folder="{member.folder.resolve()}" key="{member.key.resolve()}"'
                 typer.echo(f"{member.name}: start the SuperNode with --node-config '{where}'")
             return
+        repeated = True
         address = seats[0][0].terms.content["server"]["address"]
         for member, seat, _ in seats:
             count = seat.shard.n_rows
@@ -345,23 +419,62 @@ def join(
             )
         stop = threading.Event()
         stop_on_signals(stop)
-        if len(seats) > 1:
-            serve_together(seats, stop)
-            return
-        member, seat, say = seats[0]
         if page is not None:
-            show_page(party_pages(member.folder), page_address, page, member.folder)
-        member.join(seat, stop=stop, say=say, certificate=certificate)
+            show_page(party_pages(seats[0][0].folder), page_address, page, seats[0][0].folder)
+
+        def take_part(member: Member, seat: Any, number: int) -> None:
+            lines = _lines_of(member, alone=len(keys) == 1)
+
+            def say(line: str) -> None:
+                lines(line)
+                if getattr(line, "event", "") == "run ended":
+                    forget_old(member.folder, member.terms.keep, keep_sent)
+
+            while (confirmed := member.join(seat, stop=stop, say=say, certificate=certificate)) is not None:
+                member, seat = sign(number, confirmed)
+                say("Taking part on the terms that were consented to.")
+
+        if len(seats) == 1:
+            take_part(*seats[0])
+        else:
+            together([functools.partial(take_part, *seat) for seat in seats], told)
 
 
-def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: Any) -> Any:
-    """Ask the party, check its rows against the terms, and say what takes part; return its seat."""
+def _enrolled(
+    place: Path, key: list[Path] | None, yes: bool, fingerprint: str, certificate: Path | None
+) -> tuple[Enrolled, bool, str]:
+    """Wait for the terms of a party that accepted an invitation; return whether it agreed to them by that, too."""
+    from fedfactor.cli.live_page import told
+    from fedfactor.federation import enrolment, terms_writer
+    from fedfactor.federation.fingerprint_words import terms_words
+
+    enrolled = enrolment.Enrolled(place)
+    if key:
+        enrolled.use_key(key[0])
+    terms = enrolment.wait_for_terms(enrolled, told, certificate)
+    signed = enrolled.folder / "signed.json"
+    before = json.loads(signed.read_bytes())["terms"] if signed.exists() else None
+    if before == terms.content or (before is None and enrolled.expected(terms)):
+        terms_writer.save(enrolled.file, terms.content)
+        return enrolled, True, fingerprint
+    if sys.stdin.isatty() or yes or fingerprint:
+        terms_writer.save(enrolled.file, terms.content)
+        return enrolled, yes or bool(fingerprint), fingerprint
+    write_atomic(enrolled.folder / enrolment.PROPOSED, json.dumps(terms.content).encode())
+    told(f"The terms are complete, and their words have to be compared. To consent: fedfactor accept {enrolled.folder}")
+    given = enrolment.wait_for_consent(enrolled.folder, terms)
+    terms_writer.save(enrolled.file, terms.content)
+    return enrolled, True, terms_words(terms.fingerprint) if given else fingerprint
+
+
+def _sign_up(member: Member, rows: Path, confirmed: bool, keep_sent: int, **wishes: Any) -> Any:
+    """Check the party's rows against the terms, and say what takes part; return its seat."""
     from fedfactor.federation.data_deletion import forget_old
 
-    seat = member.sign_up(rows, confirmed=_agrees(member, yes, fingerprint), **wishes)
+    seat = member.sign_up(rows, confirmed=confirmed, **wishes)
     for line in filter(None, (seat.left(), seat.spent())):
         typer.echo(printable(line))
-    forget_old(member.folder, member.terms.keep)
+    forget_old(member.folder, member.terms.keep, keep_sent)
     return seat
 
 
@@ -374,7 +487,9 @@ def _lines_of(member: Member, *, alone: bool) -> Callable[[str], None]:
 
 
 def _to_ask(member: Member, unknown: list[str]) -> list[str]:
-    """Name whom to telephone: of those in question who are parties, or where only parties left, all the others."""
+    """Return the parties to telephone: of those in question that are parties, or where only parties left, all the
+    others.
+    """
     parties = [name for name in member.terms.names if name != member.name]
     return [name for name in unknown if name in parties] or parties
 
@@ -396,8 +511,7 @@ def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
         member.words,
         fingerprint,
         f"Have you compared these words with {', '.join(_to_ask(member, unknown))}, by telephone or face to face? "
-        "(Without that, "
-        "the coordinator may hold keys of its own in their place, and read what you send alone.)",
+        "(Without that, the coordinator may hold keys of its own in their place, and read what you send alone.)",
     )
 
 
@@ -411,7 +525,7 @@ def leave(folder: Own, debug: Debug = False) -> None:
     with polite(debug):
         go(folder)
     typer.echo(
-        f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
+        f"You left. Ask the coordinator to run: fedfactor federation remove federation.toml {folder.resolve().name}\n"
         f"Your rows, results and what you sent are here yet: fedfactor federation forget {folder}"
     )
 
@@ -458,6 +572,7 @@ def worth(
         Path | None,
         typer.Option(help="Rows that took no part; by default those of join --keep-out.", show_default=False),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Numbers, for programs.")] = False,
     debug: Debug = False,
 ) -> None:
     """At a party after a run: alone against together, on rows of your own that took no part. Nothing is sent.
@@ -468,6 +583,10 @@ def worth(
 
     with polite(debug):
         found = compare(folder, rows)
+    if as_json:
+        about = {"rows": found.rows, "joint": found.joint, "alone": found.alone, "use": found.use.tolist()}
+        typer.echo(json.dumps(about, indent=1))
+        return
     typer.echo(found.words())
     used = ", ".join(f"{t}: {100 * share:.0f} %" for t, share in enumerate(found.use))
     typer.echo(f"Of what is explained of them, each common component carries: {used}.")

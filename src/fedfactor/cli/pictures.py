@@ -98,7 +98,7 @@ def owners_svg(ways: Mapping[str, Mapping[str, float]], title: str) -> str:
 
 
 def _mark(number: int, x: float, y: float) -> str:
-    """Draw a mark whose shape tells the ways apart without colour: ring, disc, square, diamond."""
+    """Draw a mark whose shape distinguishes the ways without colour: ring, disc, square, diamond."""
     if number == 0:
         return f'<circle class="ring" r="6" cx="{x:.1f}" cy="{y:.1f}"/>'
     if number == 1:

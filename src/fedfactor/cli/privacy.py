@@ -26,7 +26,7 @@ Delta = Annotated[
 Unit = Annotated[
     str | None,
     typer.Option(
-        help="With --privacy dp: whom it protects, row, client or subject; by default row.", show_default=False
+        help="With --privacy dp: the protected unit: row, client or subject; by default row.", show_default=False
     ),
 ]
 Clip = Annotated[
@@ -50,7 +50,7 @@ PublicRows = Annotated[
 ]
 Colluding = Annotated[
     int | None,
-    typer.Option(help="With --privacy dp: owners that may tell the server their noise.", show_default=False),
+    typer.Option(help="With --privacy dp: owners that may reveal their noise to the server.", show_default=False),
 ]
 KnownTo = Annotated[int, typer.Option(help="With --unit subject: owners that may have rows of one subject.")]
 LedgerFile = Annotated[
@@ -106,7 +106,7 @@ def privacy_of(
         raise ValueError("--budget is what a ledger holds a data set to. Name the ledger with --ledger.")
     if word != "dp":
         _refuse_noise(word, cap=None if cap == 1 else cap, known_to=None if known_to == 1 else known_to)
-        alone = delta if ledger is None else None  # a ledger tells its ε at a δ, whatever enters it
+        alone = delta if ledger is None else None  # a ledger computes its ε at a δ, whatever enters it
         _refuse_noise(word, epsilon=epsilon, delta=alone, unit=unit, clip=clip, row_bound=row_bound, subject=subject)
         _refuse_noise(word, rows=rows, colluding=colluding)
     if word == "none" and ledger is None:
@@ -168,7 +168,7 @@ def _refuse_allow(word: str, allow: list[str]) -> None:
 
 
 def _refuse_noise(word: str, **given: Any) -> None:
-    """Refuse a budget that nothing would keep to: somebody who names an ε expects noise."""
+    """Refuse a budget that nothing would keep to: an ε implies noise."""
     for name, value in given.items():
         if value is not None:
             option = f"--{name.replace('_', '-')}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import typer
 
 
 @contextmanager
-def bar(label: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+def bar(label: str, quiet: bool = False) -> Generator[Callable[[int, int, str], None]]:
     """Give a function (done, of, words): a bar on a terminal, a line each time elsewhere, nothing when quiet.
 
     Examples

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from fedfactor.core.pytree import is_list, is_mapping
+
 _SHOWN = 4
 """Decimals of an error: two errors that agree in them are called equal."""
 
@@ -16,8 +18,8 @@ _WORST_FEATURES = 10
 def quality_of(record: Mapping[str, Any], algorithm: Any, ratings: bool = False) -> dict[str, Any]:
     """Return what ``fit`` measured, or what follows from the relative error alone where it measured nothing."""
     found = record.get("quality")
-    if isinstance(found, dict) and isinstance(found.get("kind"), str):
-        return found
+    if is_mapping(found) and isinstance(found.get("kind"), str):
+        return dict(found)
     from fedfactor.evaluation.fit_quality import kind_of_fit
 
     kind = kind_of_fit(algorithm, ratings)
@@ -46,7 +48,7 @@ def main_figures(quality: Mapping[str, Any]) -> list[str]:
     """
     base = quality.get("baseline")
     own = _phrases(quality)
-    if not own or not isinstance(base, dict):
+    if not own or not is_mapping(base):
         return own
     return [
         *own,
@@ -57,7 +59,7 @@ def main_figures(quality: Mapping[str, Any]) -> list[str]:
 def _phrases(quality: Mapping[str, Any]) -> list[str]:
     explained = number(quality.get("explained"))
     wrong = number(quality.get("errors_per_100_ones"))
-    found = []
+    found: list[str] = []
     if explained is not None:
         found.append(explains(quality["kind"], explained))
     if wrong is not None:
@@ -102,10 +104,10 @@ def owner_figure(kind: str, error: float) -> tuple[str, str]:
 
 
 def main_card(quality: Mapping[str, Any], error: float | None, whose: str) -> tuple[str, str, str] | None:
-    """Return the figure, its name and a remark for the first card of a report."""
+    """Return the figure, its name and a remark for the summary of a report."""
     kind = quality["kind"]
-    base = quality.get("baseline")
-    base = base if isinstance(base, dict) else {}
+    base: Any = quality.get("baseline")
+    base = base if is_mapping(base) else {}
     held = {"ratings": ("held_out_rmse", "RMSE of held-out ratings"), "lists": ("held_out_ndcg", "NDCG@10, held out")}
     if kind in held:
         key, name = held[kind]
@@ -142,7 +144,7 @@ def meaning(quality: Mapping[str, Any], features: tuple[str, ...] | None) -> str
     if isinstance(base, dict):
         text += f"<p>Quality: {escape('; '.join(main_figures(quality)))}.</p>"
     cells = quality.get("features")
-    if not isinstance(cells, list) or not cells or (features is not None and len(features) != len(cells)):
+    if not is_list(cells) or not cells or (features is not None and len(features) != len(cells)):
         return text
     boolean = quality["kind"] == "boolean"
     known = [(value, j) for j, each in enumerate(cells) if (value := number(each)) is not None]

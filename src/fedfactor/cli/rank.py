@@ -1,4 +1,4 @@
-"""``fedfactor rank``: choose the number of components by cells that owners keep aside."""
+"""``fedfactor rank``: choose the number of components by cells that owners hold out."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def rank(
         chosen, seed, first = _engine(engine, scheduler, seed)
         quiet = quiet or not first
         out = out if first else None
-        if out is not None and not out.parent.is_dir():  # told before the runs, not after
+        if out is not None and not out.parent.is_dir():  # reported before the runs, not after
             raise ValueError(f"-o {out}: there is no folder {out.parent}. Make it first.")
         candidates = parse_ranks(ranks)
         method = build(algorithm, {"n_components": candidates[0]}, settings or ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
@@ -146,7 +146,7 @@ def reads(*, prepares: bool = True, marks_missing: bool = True) -> Callable[[Cal
 
             def reading(
                 **instead: Any,
-            ) -> Reading:  # called by the command, which tells of wrong words as of all mistakes
+            ) -> Reading:  # called by the command, which reports errors
                 return reading_of(instead | {name: word for name, word in words.items() if word is not None})
 
             given["reading"] = reading
@@ -207,7 +207,7 @@ def steps_of(words: dict[str, Any]) -> tuple[str, ...]:
     >>> steps_of({"log1p": True, "scale": "max", "library_size": 100.0})
     ('library-size 100', 'log1p', 'scale max')
     """
-    found = []
+    found: list[str] = []
     if words.get("library_size") is not None:
         found.append(f"library-size {words['library_size']:g}")
     if words.get("log1p"):
@@ -243,7 +243,7 @@ class _Teller(logging.Handler):
 
 
 @contextmanager
-def telling(quiet: bool = False) -> Iterator[None]:
+def telling(quiet: bool = False) -> Generator[None]:
     """Let the reader's lines go to the screen."""
     log = logging.getLogger("fedfactor.data")
     if quiet:

@@ -30,7 +30,7 @@ def recommend(
     result: Result,
     user: Annotated[
         list[str] | None,
-        typer.Option("--user", "-u", help="Whom; may be given again. By default all.", show_default=False),
+        typer.Option("--user", "-u", help="User id; repeatable. Default: all users.", show_default=False),
     ] = None,
     n: Annotated[int, typer.Option("-n", help="Items for each user.", min=1)] = 10,
     seen: Annotated[bool, typer.Option("--seen", help="Also items that the user rated already.")] = False,

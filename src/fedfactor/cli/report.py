@@ -29,7 +29,9 @@ from fedfactor.cli.run_summary import uploads
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.printable_text import listed, printable
+from fedfactor.core.pytree import is_mapping
 from fedfactor.core.run import STATUS, Run
+from fedfactor.io.run_record import part_of
 
 _DRAWN = 12  # components drawn as figures; all of them are in the table
 _NAMED = 10  # features named for each component
@@ -46,7 +48,8 @@ def report(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write a page about a result: how good, for whom it is worse, components by name, privacy, how to use it.
+    """Write a page about a result: its quality, the clients for which it is worse, components by name, privacy, how to
+    use it.
 
     One HTML file without scripts that fetches nothing. It shows who the owners are and what share of each component
     they have; in private runs only what is published.
@@ -177,8 +180,8 @@ def _rows(told: Told) -> dict[str, int]:
     """Return the rows of each owner; none of a private run, whose exact number is a figure without noise."""
     if told.private:
         return {}
-    said = told.record.get("owners") or {}
-    found = {name: about.get("rows") for name, about in said.items() if isinstance(about, dict)}
+    said = part_of(told.record, "owners")
+    found = {name: about.get("rows") for name, about in said.items() if is_mapping(about)}
     for name, kept in told.run.factors.items():
         if not found.get(name) and len(kept.U):
             found[name] = len(kept.U)
@@ -188,11 +191,11 @@ def _rows(told: Told) -> dict[str, int]:
 def _lede(told: Told) -> str:
     rows = _rows(told)
     total = f" with {sum(rows.values()):,} rows" if rows and not told.party else ""
-    steps = (told.record.get("preprocess") or {}).get("steps") or []
+    steps = part_of(told.record, "preprocess").get("steps")
     done = f" Before the first round: {_text(', '.join(steps))}." if steps else ""
     stayed = "Rows and U stayed with their owners; V is common to all."
     if told.party:
-        others = [name for name in (told.record.get("lineage") or {}).get("parties", ()) if name != told.party]
+        others = [name for name in part_of(told.record, "lineage").get("parties", ()) if name != told.party]
         with_whom = f"{len(others)} other parties ({_text(listed(others, 8))})" if others else "others"
         who = f"{_text(told.party)} with {with_whom}"
         stayed = (
@@ -228,8 +231,8 @@ def _cards(told: Told) -> str:
         )
     epsilon = _epsilon(record)
     if told.party is None or "privacy" in record:
-        mode = (record.get("privacy") or {}).get("mode", "none")
-        unit = (record.get("privacy") or {}).get("unit")
+        mode = part_of(record, "privacy").get("mode", "none")
+        unit = part_of(record, "privacy").get("unit")
         cards.append(
             (
                 "none"
@@ -248,7 +251,7 @@ def _cards(told: Told) -> str:
 
 def _epsilon(record: dict[str, Any]) -> float:
     try:
-        return float((record.get("privacy") or {}).get("epsilon", math.inf))
+        return float(part_of(record, "privacy").get("epsilon", math.inf))
     except (TypeError, ValueError):
         return math.inf
 
@@ -261,7 +264,7 @@ def _worst(told: Told) -> tuple[str, float] | None:
 
 
 def _good(told: Told) -> str:
-    parts = []
+    parts: list[str] = []
     known = [name for record in told.run.history for name in record.metrics if "error" in name or "rmse" in name]
     metric = "relative_error" if "relative_error" in known else next(iter(known), "")
     errors = [record.metrics.get(metric, math.nan) for record in told.run.history]
@@ -312,7 +315,7 @@ def _good(told: Told) -> str:
                 cells += "".join(f"<td>{each:.4f}</td>" for each in gain[name]) if name in gain else "<td>–</td>" * 2
             body += f'<tr{chosen}><th scope="row">{_text(name)}</th>{cells}</tr>'
         parts.append(
-            "<p>A good total can hide an owner for whom the components fit badly. Worst first:</p>"
+            "<p>A good total can hide an owner for which the components fit badly. Worst first:</p>"
             + _table(
                 ("owner", "rows", "relative error", *((head,) if head else ()), *(_ASIDE if gain else ())),
                 body,
@@ -323,15 +326,15 @@ def _good(told: Told) -> str:
     return "\n".join(parts)
 
 
-_ASIDE = ("alone, on rows kept aside", "together")
+_ASIDE = ("alone, on rows held out", "together")
 
 
 def _kept_aside(told: Told) -> dict[str, tuple[float, float]]:
-    """Return each owner's error on rows that it kept aside, alone and together, where it was measured."""
-    found = {}
-    for name, about in (told.record.get("owners") or {}).items():
-        both = about.get("kept_aside") if isinstance(about, dict) else None
-        if isinstance(both, dict) and all(isinstance(both.get(key), float) for key in ("alone", "together")):
+    """Return each owner's error on rows that it held out, alone and together, where it was measured."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, about in part_of(told.record, "owners").items():
+        both = about.get("kept_aside") if is_mapping(about) else None
+        if is_mapping(both) and all(isinstance(both.get(key), float) for key in ("alone", "together")):
             found[name] = (both["alone"], both["together"])
     return found
 
@@ -341,17 +344,17 @@ def _gain(gain: dict[str, tuple[float, float]]) -> str:
     if not gain:
         return (
             '<p class="note">Whether an owner gains over going alone is measured by <code>fedfactor compare</code> on '
-            "rows kept aside.</p>"
+            "rows held out.</p>"
         )
     return (
-        f"<p>A fifth of each owner’s rows was kept aside, and described by components from the rest: its own alone, or "
+        f"<p>A fifth of each owner’s rows was held out, and described by components from the rest: its own alone, or "
         f"all owners’. {_text(gain_sentence(gain))}</p>"
     )
 
 
 def _warnings(told: Told) -> str:
     """List what fit warned of; of a private run nothing, since notes speak of single owners."""
-    notes = told.record.get("notes") or []
+    notes: list[str] = told.record.get("notes") or []
     if told.private or not notes:
         return ""
     return '<ul class="plain">' + "".join(f"<li>{_text(each)}</li>" for each in notes) + "</ul>"
@@ -405,7 +408,7 @@ def _components(told: Told) -> str:
     found = top_features(told.V[:k], told.features, _NAMED)
     shares = _shares(told)
     order = list(range(k)) if shares is None else sorted(range(k), key=lambda t: -shares[t])
-    tiles = []
+    tiles: list[str] = []
     for t in order[:_DRAWN]:
         names = ", ".join(name for name, _ in found[t][:3])
 
@@ -503,7 +506,7 @@ def _travelled(told: Told) -> str:
         said = uploads(told.run.algorithm, meta, told.record.get("privacy"))
     except Exception:  # a page about a run must not fail on a message that only a live run can describe
         said = []
-    sees = (told.record.get("privacy") or {}).get("sees") or {}
+    sees = part_of(part_of(told.record, "privacy"), "sees")
     seen = "".join(f"<dt>{_owners(told, who)} saw</dt><dd>{_owners(told, what)}</dd>" for who, what in sees.items())
     record = told.record
     if "bytes_sent" in record:
@@ -523,7 +526,7 @@ def _travelled(told: Told) -> str:
 
 
 def _privacy(told: Told) -> str:
-    about = told.record.get("privacy") or {}
+    about = part_of(told.record, "privacy")
     if told.party and not about:
         return (
             "<p>What protects uploads is in the terms that every party signed: "
@@ -534,7 +537,7 @@ def _privacy(told: Told) -> str:
         return (
             "<p><b>None.</b> Uploads reached the server in the clear. Rows were not sent, but what is made of rows can "
             f"reveal rows, above all where an owner has few. {how}<code>--privacy secure-sum</code> shows the server "
-            "sums only; <code>--privacy dp --epsilon 4</code> bounds what anybody can learn of one row.</p>"
+            "sums only; <code>--privacy dp --epsilon 4</code> bounds what anyone can learn about one row.</p>"
         )
     epsilon = _epsilon(told.record)
     lines = [f"<p><b>{_text(_MODES.get(about['mode'], about['mode']))}</b> {_bound(epsilon, about)}</p>"]
@@ -553,7 +556,8 @@ def _privacy(told: Told) -> str:
 
 
 _MODES = {
-    "secure-sum": "Secure sum: the server saw only what the uploads of all parties add up to, and no single one.",
+    "secure-sum": "Secure aggregation: the server saw only what the uploads of all parties add up to, and no single "
+    "one.",
     "dp": "Noise: what the server saw, and V, were made with noise that hides single ones.",
 }
 """What protects uploads, for people."""
@@ -575,7 +579,7 @@ def _bound(epsilon: float, about: dict[str, Any]) -> str:
     guarantee = _text(about.get("guarantee", ""))
     if math.isinf(epsilon):
         return (
-            "No noise was added, so nothing bounds what all sums together may tell of a row (ε = ∞). "
+            "No noise was added, so nothing bounds what all sums together may reveal about a row (ε = ∞). "
             f"<small>Guarantee: {guarantee}.</small>"
         )
     unit = _text(_whose(about.get("unit")))
@@ -620,8 +624,8 @@ def _quoted(path: str) -> str:
 def _settings(told: Told) -> str:
     record = told.record
     lines = {"algorithm": record["algorithm"], "seed": record["seed"], "rounds": record["rounds"], **record["settings"]}
-    versions = (record.get("environment") or {}).get("versions")
-    if isinstance(versions, dict):
+    versions = part_of(record, "environment").get("versions")
+    if is_mapping(versions):
         lines |= {f"version of {name}": version for name, version in versions.items()}
     items = "".join(f"<dt>{_text(name)}</dt><dd>{_text(_short(value))}</dd>" for name, value in lines.items())
     return f'<details><summary>All settings</summary><dl class="card">{items}</dl></details>'

@@ -18,9 +18,10 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_features, check_values
 from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import printable
+from fedfactor.core.pytree import is_mapping
 from fedfactor.io.file_content import Reading, Rows, write_rows
 from fedfactor.io.formats import endings, format_of
-from fedfactor.io.run_record import Preprocessed, read_record
+from fedfactor.io.run_record import Preprocessed, part_of, read_record
 
 
 def info(folder: Folder, debug: Debug = False) -> None:
@@ -62,13 +63,13 @@ def _settings(record: dict[str, Any]) -> str:
 
 
 def _steps(record: dict[str, Any]) -> str:
-    steps = (record.get("preprocess") or {}).get("steps") or []
+    steps = part_of(record, "preprocess").get("steps")
     return f"before the first round: {', '.join(map(str, steps))}" if steps else ""
 
 
 def _lineage(record: dict[str, Any]) -> str:
-    parent = (record.get("asked") or {}).get("begun_from")
-    if not isinstance(parent, dict):
+    parent = part_of(record, "asked").get("begun_from")
+    if not is_mapping(parent):
         return ""
     return f"begun at components of a run with seed {parent.get('seed')}: {parent.get('components')}"
 
@@ -150,7 +151,7 @@ def transform(
         V, features = read_components(folder)
         record = read_record(folder)
         method: Any = method_of(record, folder, V.shape[0])
-        asked = record.get("asked") or {}
+        asked = part_of(record, "asked")
         table = load_for(rows, features, reading(missing_values=asked.get("missing_values"), layer=asked.get("layer")))
         X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), table.missing_values)
         done = Preprocessed.of(record.get("preprocess"), X.shape[1], folder / "run.json")

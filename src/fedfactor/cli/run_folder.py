@@ -61,7 +61,7 @@ class Place:
             shutil.rmtree(self.checkpoint.folder)
 
     def saved(self) -> tuple[int, int] | None:
-        """Tell the seed of the unfinished run and its next round, or None when there is none."""
+        """Return the seed of the unfinished run and its next round, or None when there is none."""
         if not self.unfinished:
             return None
         file = self.checkpoint.file
@@ -71,7 +71,7 @@ class Place:
             about = json.loads(read_header(file.read_bytes(), limit=1 << 30)[1]["about"])
             return int(about["fingerprint"]["seed"]), int(about["next_round"])
         except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{file} is damaged ({error}). Start anew with --overwrite.") from None
+            raise CheckpointError(f"{file} is damaged ({error}). Start again with --overwrite.") from None
 
     def write(
         self,
@@ -86,7 +86,7 @@ class Place:
     ) -> None:
         """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished.
 
-        The checkpoint of an unfinished run stays, so that it can go on. `gain`: each owner's error on rows kept aside,
+        The checkpoint of an unfinished run stays, so that it can go on. `gain`: each owner's error on rows held out,
         alone and together. `quality`: what :func:`~fedfactor.evaluation.fit_quality.fit_quality` measured. `notes`:
         warnings about the data, for the report.
         """

@@ -73,7 +73,7 @@ def summary_table(
 
 
 def _one_scale_decides(federation: Federation) -> bool:
-    """Tell whether columns differ so much in scale that only the largest ones count in an error."""
+    """Return whether columns differ so much in scale that only the largest ones count in an error."""
     sums = list(owner_sums(federation).values())
     return bool(sums) and bool(uneven(federation.feature_names, tree_sum(sums)))
 
@@ -100,7 +100,7 @@ def uploads(algorithm: Algorithm, meta: Meta, privacy: Mapping[str, Any] | None 
     said: list[str] = []
     noise = (privacy or {}).get("mode") == "dp"
     if noise and (privacy or {}).get("unit") != "client" and getattr(algorithm, "row_clip", 0.0) is None:
-        algorithm = replace(algorithm, row_clip=1.0)  # type: ignore[type-var]  # what runs with noise for rows send
+        algorithm = replace(algorithm, row_clip=1.0)  # what runs with noise for rows send
     for kind in algorithm.messages(meta):
         use = getattr(kind, "uplink", None)
         if use is None:

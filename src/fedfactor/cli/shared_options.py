@@ -13,7 +13,7 @@ from fedfactor.cli.reading_options import ENDINGS
 
 
 class Storage(StrEnum):
-    """How a card keeps rows."""
+    """How a GPU keeps rows."""
 
     float64 = "float64"
     float32 = "float32"
@@ -132,7 +132,7 @@ Device = Annotated[
 ]
 Stored = Annotated[
     Storage | None,
-    typer.Option("--storage", help="With --device cuda: how the card keeps dense rows. By default float32."),
+    typer.Option("--storage", help="With --device cuda: how the GPU keeps dense rows. By default float32."),
 ]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]

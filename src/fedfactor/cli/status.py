@@ -15,6 +15,7 @@ from fedfactor.cli.reading_options import reads
 from fedfactor.cli.shared_options import Out, Server, Toml
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.io.file_content import Reading
 
 
@@ -41,12 +42,11 @@ def check(
     from rich.text import Text
 
     from fedfactor.federation.coordinator import Coordinator
-    from fedfactor.federation.party import Member
-    from fedfactor.federation.preflight import check_coordinator, check_party
+    from fedfactor.federation.preflight import check_coordinator, check_party_files
 
     with polite(debug):
         if key is not None:
-            lines = check_party(Member(file, key, folder), data, reading())
+            lines = check_party_files(file, key, folder, data, reading())
         else:
             lines = check_coordinator(Coordinator(file, folder))
     wrong = any(line.state == "wrong" for line in lines)
@@ -102,9 +102,9 @@ def _shown(key: str, value: Any) -> str:
         return size(value)
     if isinstance(value, bool):
         return "yes" if value else "NO"
-    if isinstance(value, list):
+    if is_list(value):
         return ", ".join(map(str, value))
-    if isinstance(value, dict):
+    if is_mapping(value):
         return "; ".join(f"{name}: {part}" for name, part in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -121,6 +121,7 @@ def results(
             "--comma", help="Tables with decimal commas and semicolons, as spreadsheets of many countries want."
         ),
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What was written, for programs.")] = False,
     debug: Debug = False,
 ) -> None:
     """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does.
@@ -141,6 +142,11 @@ def results(
         about = read_run(out)
         tables = write_tables(out, comma)
         page = write_report(out)
+    if as_json:
+        shown = {name: about.get(name) for name in ("run", "rounds", "terms", "relative_error")}
+        files = [str(path) for path in (page, *tables)]
+        typer.echo(json.dumps({**shown, "out": str(out), "files": files, "later": later}, indent=1))
+        return
     told = {name: about.get(name) for name in ("run", "rounds", "terms")}
     typer.echo(printable(f"Run {told['run']}: {told['rounds']} rounds, terms {str(told['terms'])[:16]}."))
     if later:

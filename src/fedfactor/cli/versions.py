@@ -1,21 +1,30 @@
-"""``fedfactor federation versions``, ``next`` and ``stability``: what runs left, what comes next, what is stable."""
+"""``fedfactor federation versions`` and ``next``: what runs left, and what the next one starts at."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.shared_options import Server, Toml
+
+if TYPE_CHECKING:
+    from fedfactor.federation.model_versions import Version
 
 
 def _place(file: Path, folder: Path | None) -> Path:
     return folder or file.resolve().parent / "server"
 
 
-def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
+def versions(
+    file: Toml,
+    folder: Server = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object per version, for programs.")] = False,
+    debug: Debug = False,
+) -> None:
     """List the versions of the model: each run with its components, what it started at, and who took part.
 
     Beside each stands how like the last version it is, component by component (cosines of the best match). Runs with
@@ -34,8 +43,11 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
         deeds = Journal(place).lines()
         ended = {deed["run"]: deed["time"] for deed in deeds if deed["deed"] == "run finished"}
         last = found[-1] if found else None
+        if as_json:
+            typer.echo(json.dumps([_plain(version, found[-1], ended) for version in found], indent=1))
+            return
         for number, version in enumerate(found, 1):
-            begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun anew"
+            begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun again"
             typer.echo(f"{number}  run {version.run}  {version.components or 'no components at the server'}")
             if version.run in ended:
                 begun = f"finished {ended[version.run]}; {begun}"
@@ -45,6 +57,15 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
                 typer.echo(f"   components of the last version, found here: {same}")
     if not found:
         typer.echo("No run has finished yet.")
+
+
+def _plain(version: Version, last: Version, ended: dict[str, str]) -> dict[str, Any]:
+    """Return a version as plain data, with the cosines of its components with those of the last one."""
+    from fedfactor.federation.model_versions import alike
+
+    about = {name: getattr(version, name) for name in ("run", "components", "parents", "parties", "terms")}
+    both = bool(version.components and last.components)
+    return {**about, "finished": ended.get(version.run), "cosines": alike(last.V, version.V) if both else None}
 
 
 def go_on(
@@ -63,29 +84,6 @@ def go_on(
         terms = start_next_at(file, _place(file, folder), run)
     typer.echo(
         f"The next run starts at {terms.start}. That is a new agreement:\n"
-        f"  send {file} to {', '.join(terms.names)}, who join with --accept-changes;\n"
-        f"  fedfactor serve {file} (again), then fedfactor start {file} --again"
+        f"  fedfactor serve {file} (again): {', '.join(terms.names)} consent with fedfactor accept;\n"
+        f"  then fedfactor start {file} --again"
     )
-
-
-def stability_of(file: Toml, folder: Server = None, debug: Debug = False) -> None:
-    """See which components are stable: run again with other seeds, and without each party, as the terms allow.
-
-    On the server's machine, while fedfactor serve is running and the parties are connected. Says of each component of
-    the last run the cosine with its match in each further run. Parties count those runs, and take no results home.
-
-    Example: fedfactor federation stability federation.toml
-    """
-    from rich.table import Table
-
-    from fedfactor.federation.coordinator import Coordinator
-    from fedfactor.federation.stability import ordered
-
-    with polite(debug):
-        found = ordered(Coordinator(file, folder), typer.echo)
-    shown = Table("component", *found, box=None, pad_edge=False)
-    for number, row in enumerate(zip(*found.values(), strict=True)):
-        shown.add_row(str(number), *(f"{each:.3f}" for each in row))
-    console().print(shown)
-    least = [min(row) for row in zip(*found.values(), strict=True)]
-    typer.echo(f"Least of each component: {', '.join(f'{each:.3f}' for each in least)}. Near 1: always found again.")

@@ -181,7 +181,7 @@ class LocalFactors:
     rows: Array | None = None
 
     def first_of(self, axis: int) -> bool:
-        """Tell whether this node is the one to write U (axis 1) or V (axis 0) for its line of a grid, or is on none."""
+        """Return whether this node writes U (axis 1) or V (axis 0) for its line of a grid, or is on none."""
         line = self.columns if axis else self.rows
         return self.rows is None or line is None or (line.size > 0 and int(line[0]) == 0)
 
@@ -207,6 +207,11 @@ class Score:
         return float(np.sqrt(self.sse / self.total)) if float(self.total) > 0 else 0.0
 
 
+def uplink_of(message: Tree) -> Uplink | None:
+    """Return how an upload is combined, None for a message from the server."""
+    return getattr(message, "uplink", None)
+
+
 class Algorithm(ABC):
     """A federated factorization as pure functions over explicit state.
 
@@ -221,6 +226,7 @@ class Algorithm(ABC):
 
     __slots__ = ()
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     domain: ClassVar[Domain] = Domain.NONNEGATIVE
     handles_missing: ClassVar[bool] = False
     handles_tensors: ClassVar[bool] = False
@@ -292,7 +298,7 @@ class Algorithm(ABC):
         return down
 
     def converged(self, state: Tree) -> bool:
-        """Tell whether further rounds would not help."""
+        """Return whether further rounds would not help."""
         return False
 
     def report(self, state: Tree) -> dict[str, float]:

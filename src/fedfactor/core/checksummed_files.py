@@ -36,7 +36,7 @@ def read_checked(path: str | os.PathLike[str]) -> bytes:
     tail = whole[-_TAIL:]
     if tail != _MARK + hashlib.sha256(data).hexdigest().encode() + b"\n":
         raise CheckpointError(
-            f"{path} is damaged: its checksum is wrong. Restore it from a back-up, or begin anew without it."
+            f"{path} is damaged: its checksum is wrong. Restore it from a back-up, or begin again without it."
         )
     return data
 

@@ -1,8 +1,5 @@
 """Who owns which rows. Shards are opened lazily and never leave their owner."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import copy
@@ -50,7 +47,7 @@ class Shard:
     features : tuple of str, optional
         Column names.
     holdout : bool array like X, or sparse matrix, optional
-        Cells kept aside for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
+        Cells held out for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
         stored cells of a matrix that has them. They must not be observed cells.
     row_ids : tuple of str, optional
         What the owner calls its rows. They stay with the owner, as the rows do.
@@ -126,6 +123,18 @@ class Shard:
     def place(self) -> tuple[int, int] | None:
         """Row and column on a grid of blocks; None for a shard that is no such block."""
         return None
+
+    def take(self, rows: np.ndarray) -> Shard:
+        """Return some of the rows, with their mask and ids; none of their cells is held out.
+
+        Examples
+        --------
+        >>> Shard(np.eye(3), row_ids=("a", "b", "c")).take(np.array([2, 0])).row_ids
+        ('c', 'a')
+        """
+        mask = self.mask if self.mask is None or isinstance(self.mask, str) else self.mask[rows]
+        ids = None if self.row_ids is None else tuple(self.row_ids[int(row)] for row in rows)
+        return replace(self, X=self.X[rows], mask=mask, holdout=None, row_ids=ids)
 
     def cast(self, dtype: str) -> Shard:
         """Bring the rows to a floating type."""
@@ -234,7 +243,7 @@ class Federation:
     def prepare(self, domain: Domain = Domain.NONNEGATIVE, halves: bool = False) -> Meta:
         """Open and check every shard, bring all to one dtype and one order of columns, and say what is public.
 
-        Tensors of half precision on a card stay as they are with `halves`, and factors are then of single precision;
+        Tensors of half precision on a GPU stay as they are with `halves`, and factors are then of single precision;
         without, they become single precision themselves.
 
         Raises
@@ -273,7 +282,7 @@ class Federation:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What parties tell each other before a run, so that none of them has to open another's rows."""
+    """What parties exchange before a run, so that none of them has to open another's rows."""
 
     name: str
     n_rows: int

@@ -1,8 +1,5 @@
 """What all owners' columns add up to, and the weights that follow from it: idf, scales, a choice of columns."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any, ClassVar
@@ -81,7 +78,7 @@ class ColumnSums:
 
 
 def needs_bins(words: str) -> bool:
-    """Tell steps that ask for a largest value or a quantile."""
+    """Return whether a step needs a maximum or a quantile."""
     return "max" in words or "quantile" in words
 
 

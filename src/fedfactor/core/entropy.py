@@ -1,4 +1,4 @@
-"""Where noise, keys and masks come from: the operating system, never the seed of a run, which everybody knows."""
+"""Where noise, keys and masks come from: the operating system, never the seed of a run, which all clients know."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Entropy:
     ----------
     key : bytes, optional
         None: the operating system's generator, secret and never repeated. A key: the same bytes every time, for
-        *simulations*; whoever knows the key can take the noise off again, so a ledger says that it was used.
+        *simulations*; knowledge of the key removes the noise, so a ledger says that it was used.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Entropy:
 
     @property
     def secret(self) -> bool:
-        """Tell whether nobody can repeat the stream."""
+        """Return whether the stream cannot be repeated."""
         return self._key is None
 
     def take(self, size: int) -> bytes:

@@ -9,7 +9,7 @@ class FedfactorError(Exception):
     """Anything this library raises on purpose."""
 
     passing = False
-    """Whether the same command may succeed later although nobody changed or decided anything."""
+    """Whether the same command may succeed later without any change."""
 
 
 class DataError(FedfactorError, ValueError):

@@ -1,8 +1,5 @@
 """One matrix on the nodes of a cluster: a block of rows and a block of columns each, or one block of a grid each."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

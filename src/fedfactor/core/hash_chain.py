@@ -75,7 +75,7 @@ class Chain:
         self._seen = (self._mark(), ([*lines, line], last, whole + len(text)))
 
     def follows(self, number: int, digest: str) -> bool:
-        """Tell whether the line of this number is there, and has this digest."""
+        """Return whether the line of this number is there, and has this digest."""
         self._checked()
         texts = self.path.read_bytes().split(b"\n") if self.path.exists() else []
         return number < len(texts) and _digest(texts[number - 1] + b"\n") == digest
@@ -154,8 +154,8 @@ class Chain:
 
     def _changed(self, why: str) -> ChainError:
         return ChainError(
-            f"{self.path} was changed by somebody, or is damaged: {why}. Restore it from a copy, with "
-            f"{self._head.name} beside it: without it nobody can say what has been done."
+            f"{self.path} was changed, or is damaged: {why}. Restore it from a copy, with "
+            f"{self._head.name} beside it: without it past operations are unknown."
         )
 
 

@@ -1,4 +1,4 @@
-"""What looks like an identifier, and must not be factored unless somebody says so."""
+"""What looks like an identifier, and must not be factored unless requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANY = 20
 
 
 def names_ids(name: str) -> bool:
-    """Tell a column name that speaks of identifiers whatever the cells hold: ``id``, ``patient_id``, ``sample no``.
+    """Return whether a column name suggests identifiers whatever the cells hold: ``id``, ``patient_id``, ``sample no``.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def names_ids(name: str) -> bool:
 
 
 def looks_like_ids(name: str, values: Any) -> bool:
-    """Tell a column of numbers that identifies rows: whole numbers, each once, and a name or a form that says so.
+    """Return whether a column of numbers identifies rows: whole numbers, each once, and a name or a form that says so.
 
     The form is a plain count of the rows (0, 1, 2, ... or 1, 2, 3, ...), or long numbers of one length.
 

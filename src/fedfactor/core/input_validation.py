@@ -1,8 +1,5 @@
 """Look at an owner's rows once, when they are opened, so that nothing later has to."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
@@ -23,7 +20,7 @@ _BLOCK = 1 << 22
 
 
 def is_sparse(X: Any) -> bool:
-    """Tell a SciPy sparse matrix or array, without importing SciPy."""
+    """Return whether a value is a SciPy sparse matrix or array, without importing SciPy."""
     return hasattr(X, "nnz") and hasattr(X, "tocsr")
 
 
@@ -39,7 +36,7 @@ def dtype_name(X: Any) -> str:
 
 
 def wake_card(X: Any) -> None:
-    """Let torch load its linear algebra for a card here and now: loaded first by several threads at once, it fails."""
+    """Let torch load its linear algebra for a GPU here and now: loaded first by several threads at once, it fails."""
     if getattr(X, "is_cuda", False):
         torch = sys.modules["torch"]
         two = torch.eye(2, device=X.device)
@@ -75,17 +72,17 @@ def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
 
 
 def is_frame(data: Any) -> bool:
-    """Tell a data frame, of pandas or of polars, without importing either."""
+    """Return whether a value is a data frame of pandas or polars, without importing either."""
     return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
 def is_named(data: Any) -> bool:
-    """Tell a matrix with names beside it: a table that a reader made, or AnnData."""
+    """Return whether a value is a matrix with names: a table of a reader, or AnnData."""
     return hasattr(data, "X") and (hasattr(data, "var_names") or hasattr(data, "row_ids"))
 
 
 def row_ids_of(data: Any) -> tuple[str, ...] | None:
-    """Row ids that come with the rows: those of a table, cell names of AnnData, an index that somebody set."""
+    """Row ids that come with the rows: those of a table, cell names of AnnData, an index that was set explicitly."""
     if is_named(data):
         found = data.obs_names if hasattr(data, "obs_names") else data.row_ids
         return None if found is None else tuple(map(str, found))
@@ -141,7 +138,7 @@ def refuse_masked(data: Any) -> None:
 
 
 def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None, *, grid: bool = False) -> Any:
-    """Look at a shard that somebody made by hand; return X with every cell stored once, by rows unless of a grid."""
+    """Validate a shard that was constructed directly; return X with each cell stored once, by rows unless of a grid."""
     if len(getattr(X, "shape", ())) != 2:
         raise DataError("The X of a shard must be a matrix, rows × features. Use Shard.of(rows), which makes one.")
     if features is not None and len(features) != X.shape[1]:
@@ -170,7 +167,7 @@ def _summed(X: Any) -> Any:
         wrong = X.indices.max() if X.indices.min() >= 0 else X.indices.min()
         raise DataError(
             f"A cell of the sparse matrix is stored at place {wrong}, but the matrix has {lines}, counted from 0. "
-            "Build the matrix again; X.check_format(full_check=True) of SciPy tells more."
+            "Build the matrix again; X.check_format(full_check=True) of SciPy describes the defect."
         )
     return X
 
@@ -194,7 +191,7 @@ def check_unique(names: Sequence[Any]) -> None:
 def stored_cells(frame: Any) -> Any | None:
     """Return the cells of a frame whose columns are all sparse as CSR; None where unstored ones are not zeros.
 
-    pandas fills with NaN unless told otherwise: such cells are unknown, and are written out.
+    pandas fills with NaN unless requested otherwise: such cells are unknown, and are written out.
     """
     kinds = list(getattr(frame, "dtypes", []))
     if not kinds or not all(getattr(kind, "fill_value", None) == 0 for kind in kinds):
@@ -233,7 +230,7 @@ def _as_floating(X: Any) -> Any:
 
 
 def real_dtype(kind: str, size: int) -> str:
-    """Name the floating type for values of a kind (NumPy's letter) and a size in bytes: the one rule of the house.
+    """Name the floating type for values of a kind (NumPy's letter) and a size in bytes: the one rule of the package.
 
     Floats keep their precision. float32 holds every integer up to 2**24, so 8- and 16-bit integers and booleans lose
     nothing in it and take half the memory of float64; other integers become float64.
@@ -247,7 +244,7 @@ def real_dtype(kind: str, size: int) -> str:
 
 
 def fits_single(X: Any) -> bool:
-    """Tell rows that :func:`real_dtype` keeps in single precision, where scikit-learn would double them."""
+    """Return whether :func:`real_dtype` keeps rows in single precision, where scikit-learn would double them."""
     kinds = list(X.dtypes) if is_frame(X) and hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
     return bool(kinds) and all(
         isinstance(kind, np.dtype) and kind.kind in "biuf" and real_dtype(kind.kind, kind.itemsize) == "float32"
@@ -300,9 +297,9 @@ def check_values(
 ) -> float:
     """Raise when a value is not finite or lies outside what the algorithm takes; return the largest magnitude.
 
-    Names of columns and rows, where they are known, tell the owner where to look.
+    Names of columns and rows, where they are known, help the owner to find the cell.
     """
-    X = getattr(X, "rows", X)  # those that a card sees block by block are looked at where they lie
+    X = getattr(X, "rows", X)  # those that a GPU sees block by block are looked at where they lie
     values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
     if math.prod(values.shape) == 0:
         return 0.0
@@ -406,7 +403,7 @@ def check_features(
     if features is None or reference is None:
         named, bare = (first, name) if features is None else (name, first)
         raise DataError(
-            f"Owner {named!r} names its features but owner {bare!r} does not, so nobody can tell whether the columns "
+            f"Owner {named!r} names its features but owner {bare!r} does not, so it is unknown whether the columns "
             "agree. Name them for all owners, or for none."
         )
     here = set(features)

@@ -4,13 +4,12 @@ Memory then holds what is worked on and what comes next, whatever the size of th
 who does not wait for the pages gets them all the same, one by one.
 """
 
-# pyright: basic
 from __future__ import annotations
 
 import itertools
 import mmap
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,7 +31,7 @@ _turns = itertools.count()
 
 
 def is_mapped(*arrays: Any) -> bool:
-    """Tell whether one of these arrays, or what it is a view of, lies in a file.
+    """Return whether one of these arrays, or what it is a view of, lies in a file.
 
     Examples
     --------
@@ -63,7 +62,7 @@ def in_turn(count: int, arrays: Sequence[Any]) -> Sequence[int]:
 
 
 @contextmanager
-def read_ahead(count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> Iterator[Callable[[int], None]]:
+def read_ahead(count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> Generator[Callable[[int], None]]:
     """Fetch mapped parts from disk, one after the other, in a thread of its own.
 
     Parameters
@@ -84,7 +83,7 @@ def read_ahead(count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> Iter
     >>> with read_ahead(3, lambda i: [X[i]]) as arrive:
     ...     arrive(0)
     """
-    first = parts(0) if count else []
+    first: Sequence[np.ndarray] = parts(0) if count else ()
     if sum(array.nbytes for array in first) * count < WORTH or not is_mapped(*first):
         yield lambda _: None
         return
@@ -120,7 +119,7 @@ class _Ahead:
                 if not all(map(self._touch, self.parts(place))):
                     return
                 self.tell(fetched=place + 1)
-        finally:  # whatever happened: nobody shall wait for it
+        finally:  # whatever happened: nothing may wait for it
             self.tell(fetched=self.count)
 
     def arrive(self, place: int) -> None:
@@ -137,7 +136,7 @@ class _Ahead:
             self.changed.notify_all()
 
     def _touch(self, array: np.ndarray) -> bool:
-        """Read one byte of every page, which brings the page; stop, and say so, when nobody needs it any more."""
+        """Read one byte of every page, which brings the page; stop, and report it, when it is not needed any more."""
         if array.flags.c_contiguous:
             flat = array.reshape(-1).view(np.uint8)
             for start in range(0, flat.size, _PIECE):

@@ -1,11 +1,8 @@
-"""Rules that tell which cells are missing: one vocabulary for Python, the command line and federation terms.
+"""Rules that state which cells are missing: one vocabulary for Python, the command line and federation terms.
 
 A rule is None (no cell is missing), NaN or another number (cells of that value are missing), or the name of a policy.
 A new policy is one function in this file, marked with :func:`missing_policy`.
 """
-
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
 
 from __future__ import annotations
 
@@ -112,7 +109,7 @@ def check_missing(missing_values: Any) -> None:
 
 
 def accepts_sparse(missing_values: Any) -> bool:
-    """Tell whether sparse rows can follow a rule: a stored value that means "missing" would need a dense mask."""
+    """Return whether sparse rows can follow a rule: a stored value that means "missing" would need a dense mask."""
     if isinstance(missing_values, str) and missing_values in _POLICIES:
         return _POLICIES[missing_values].sparse
     return missing_values is None or missing_values == 0
@@ -131,8 +128,8 @@ def split_missing(X: Any, missing_values: MissingValues) -> tuple[Any, Any]:
             X.eliminate_zeros()
             return X, "stored"
         raise DataError(
-            f"missing_values={missing_values} cannot be told apart in a sparse matrix. Store only the observed cells "
-            "and use missing_values='unstored', or pass a dense matrix."
+            f"missing_values={missing_values} cannot be distinguished in a sparse matrix. Store only the observed "
+            "cells and use missing_values='unstored', or pass a dense matrix."
         )
     # As a number of X's own type: 0.1 in double precision equals no cell in single.
     mask = X == X if math.isnan(missing_values) else X != float(missing_values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
@@ -160,7 +161,7 @@ def setting(
     at_least, above, at_most, below : float, optional
         Where numbers must lie. Infinity is refused unless ``at_most`` is infinite.
     because : str, optional
-        Why the bounds are what they are; told when a value is refused.
+        Why the bounds are what they are; reported when a value is refused.
     check : bool, default=True
         False: the owner of the setting looks at its values itself.
     shown : str, optional
@@ -234,12 +235,24 @@ def check_settings(holder: Any, settings: list[Setting] | None = None) -> None:
             raise ValueError(said)
 
 
+def with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with tuples in place of lists, which is what a file makes of them.
+
+    Examples
+    --------
+    >>> with_tuples({"ranks": [2, 3], "tol": 0.1})
+    {'ranks': (2, 3), 'tol': 0.1}
+    """
+    lists: dict[str, list[Any]] = {name: value for name, value in settings.items() if isinstance(value, list)}
+    return {**settings, **{name: tuple(value) for name, value in lists.items()}}
+
+
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real)
 
 
 def _too_large(value: Any) -> bool:
-    """Tell whether a number is finite, and yet beyond what processors hold."""
+    """Return whether a number is finite, and yet beyond what processors hold."""
     if isinstance(value, Integral):
         return abs(int(value)) > sys.maxsize
     try:

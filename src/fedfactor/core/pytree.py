@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import add
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, TypeGuard, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def telemetry(**kwargs: Any) -> Any:
 
 
 def visibility(cls: type, name: str) -> str:
-    """Tell whether a field is ``"private"`` (the default), ``"public"`` or ``"telemetry"``."""
+    """Return whether a field is ``"private"`` (the default), ``"public"`` or ``"telemetry"``."""
     return next(str(f.metadata.get("visibility", "private")) for f in fields(cls) if f.name == name)
 
 
@@ -96,7 +96,7 @@ def kind_of(node: object) -> type:
 
 
 def is_record(node: object) -> bool:
-    """Tell a record instance from a leaf."""
+    """Distinguish a record instance from a leaf."""
     return _names(kind_of(node)) is not None
 
 
@@ -113,7 +113,7 @@ def children(node: Tree) -> list[tuple[str, Tree]]:
 
 
 def is_leaf(node: Tree) -> bool:
-    """Tell whether a node has no parts of its own."""
+    """Return whether a node has no parts of its own."""
     return not (is_record(node) or isinstance(node, dict))
 
 
@@ -139,7 +139,11 @@ def _collect(node: Tree, prefix: str, found: list[tuple[str, Array]]) -> None:
             _collect(child, path, found)
 
 
-def tree_map(fn: Callable[..., Any], first: T, *rest: T) -> T:
+@overload
+def tree_map(fn: Callable[[Array], Array], first: T, /) -> T: ...
+@overload
+def tree_map(fn: Callable[[Array, Array], Array], first: T, second: T, /) -> T: ...
+def tree_map(fn: Callable[..., Array], first: T, *rest: T) -> T:
     """Apply ``fn`` leaf by leaf to trees of one shape; a leaf absent in any of them is absent in the result."""
     if first is None or any(other is None for other in rest):
         return None  # type: ignore[reportReturnType]
@@ -162,7 +166,7 @@ def tree_sum(trees: Iterable[T]) -> T:
     iterator = iter(trees)
     total = next(iterator)
     for place, tree in enumerate(iterator):
-        total = tree_map(add, total, tree) if place == 0 else add_up(total, tree)  # the first sum is nobody else's
+        total = tree_map(add, total, tree) if place == 0 else add_up(total, tree)  # the first sum is no other party's
     return total
 
 
@@ -179,7 +183,7 @@ def add_up(total: T, tree: T) -> T:
     names = _names(kind_of(total))
     if names is None or kind_of(tree) is not kind_of(total):
         return tree_map(_add_up, total, tree)
-    # A record of arrays, as nearly every message is, is added to without being made anew for each.
+    # A record of arrays, as nearly every message is, is added to without being made again for each.
     changed = {}
     for name in names:
         before = getattr(total, name)
@@ -199,7 +203,7 @@ def _add_up(total: Array, leaf: Array) -> Array:
 
 
 def freeze(node: T) -> T:
-    """Make every leaf a read-only, C-contiguous array, so that nobody changes what somebody else holds.
+    """Make every leaf a read-only, C-contiguous array, so that no client changes what another client holds.
 
     What is frozen already is returned as it is: messages are frozen where they are made, and where they arrive.
     """
@@ -224,9 +228,19 @@ def _freeze_leaf(leaf: Array) -> Array:
     return frozen
 
 
-def is_numpy(leaf: Array) -> bool:
-    """Tell a NumPy array from those of other libraries."""
+def is_numpy(leaf: object) -> TypeGuard[np.ndarray]:
+    """Distinguish a NumPy array from those of other libraries."""
     return isinstance(leaf, np.ndarray)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Return a mapping, such as uploads by client or a part of a JSON file."""
+    return isinstance(value, Mapping)
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return a list or a tuple."""
+    return isinstance(value, (list, tuple))
 
 
 def to_numpy(leaf: Array) -> np.ndarray:

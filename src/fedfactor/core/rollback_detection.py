@@ -50,7 +50,7 @@ class Witness:
         self.path = Path(path)
 
     def of(self, chain: Path) -> tuple[int, str]:
-        """Tell how long a chain was, and the digest of its last line; 0 when it is not known."""
+        """Return how long a chain was, and the digest of its last line; 0 when it is not known."""
         kept = self._read().get(str(chain.resolve()), {})
         return int(kept.get("lines", 0)), str(kept.get("digest", ""))
 
@@ -70,7 +70,7 @@ class Witness:
         rows : str
             Their fingerprint.
         follows : callable
-            Tells whether the chain has a line of this number and digest: one that was moved has, and may go on.
+            States whether the chain has a line of this number and digest: one that was moved has, and may go on.
         sketch : sequence of str
             The `SKETCH` smallest digests of single rows: rows in another order, or with some of them left out, are
             taken for the same.
@@ -123,7 +123,7 @@ class Witness:
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Tell whether at least about half of the rows of two sets are the same, by the smallest digests of each."""
+    """Return whether at least about half of the rows of two sets are the same, by the smallest digests of each."""
     if min(len(one), len(other)) < _FEWEST:
         return False
     smallest = sorted({*one, *other})[:SKETCH]

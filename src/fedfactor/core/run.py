@@ -55,7 +55,7 @@ class _Errors:
     scores: Mapping[str, Score]
 
     def _check_published(self) -> None:
-        """Raise where the errors are not for everybody's eyes."""
+        """Raise where the errors are not released."""
 
     @property
     def score(self) -> Score:
@@ -128,7 +128,7 @@ class Run(_Errors):
 
     @property
     def rejected(self) -> tuple[str, ...]:
-        """Clients of whom the engine left out an upload at least once, in name order."""
+        """Clients with at least one rejected upload, in name order."""
         return tuple(sorted({name for r in self.history for name in r.rejected}))
 
     @property
@@ -155,7 +155,7 @@ class Run(_Errors):
 
     @property
     def measured(self) -> OwnersOnly:
-        """What was measured of rows without noise, whoever it belongs to: for those who hold all rows anyway."""
+        """Return the measurements without noise, of all clients: for callers that hold all rows anyway."""
         return self.owners_only or OwnersOnly(self.scores, tuple(r.seconds for r in self.history))
 
     def summary(self) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """How many threads the library may use, and how row blocks are spread over them.
 
-Work is cut into blocks, and whoever is free takes the next one. The blocks that :func:`for_blocks` hands out depend on
+Work is cut into blocks, and a free thread takes the next one. The blocks that :func:`for_blocks` hands out depend on
 the problem only, so what is computed block by block has the same bits on any number of threads. BLAS gives no such
 promise, and its threads wait for each other, which on a busy machine costs tenfold: under a cap it works on one thread,
 block by block like everything else. The number of threads is never above what the process was given (cores, quota,
 environment) unless more are asked for, by :func:`limit_threads` or an engine's `workers`.
 """
 
-# pyright: basic
 from __future__ import annotations
 
 import functools
@@ -15,9 +14,10 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,9 +29,9 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 T = TypeVar("T")
 
 _lock = threading.RLock()
-_caps: list[list[int]] = []  # those in force, the latest last; lists, because only identity tells equal caps apart
+_caps: list[list[int]] = []  # those in force, the latest last; lists, because only identity distinguishes equal caps
 _before: dict[str, int] = {}  # what each threaded library had before it was first capped
-_now: dict[str, int] = {}  # what each was last told
+_now: dict[str, int] = {}  # the last value set for each
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _inside = threading.local()
 _controller: Any = None
@@ -109,7 +109,7 @@ def thread_limit() -> int:
 
 
 @contextmanager
-def limit_threads(n: int | None) -> Iterator[None]:
+def limit_threads(n: int | None) -> Generator[None]:
     """Work on at most `n` threads for the duration, in the whole process; BLAS on one in each of them.
 
     Parameters
@@ -170,7 +170,7 @@ def _cap_libraries(n: int) -> None:
         wanted = 1 if library.user_api == "blas" else n
         if library.filepath not in _before:
             _before[library.filepath] = library.num_threads
-        elif _now.get(library.filepath) == wanted:  # a library that is told what it knows still takes its time
+        elif _now.get(library.filepath) == wanted:  # setting an unchanged value still takes time
             continue
         library.set_num_threads(wanted)
         _now[library.filepath] = wanted
@@ -181,7 +181,7 @@ def _look() -> bool:
     global _controller, _modules
     if _modules == len(sys.modules):
         return False
-    import scipy.linalg  # noqa: F401  it brings a BLAS of its own, which inside a run would come too late for the cap
+    import_module("scipy.linalg")  # it brings a BLAS of its own, which inside a run would come too late for the cap
     from threadpoolctl import ThreadpoolController
 
     _controller = ThreadpoolController()
@@ -219,7 +219,7 @@ def for_blocks(fn: Callable[[int, int], object], n_rows: int, block: int) -> Non
         for start in range(0, n_rows, block):
             fn(start, min(start + block, n_rows))
         return
-    # Whoever is free takes the next block, this thread too: one that has to share its core takes fewer.
+    # The party that is free takes the next block, this thread too: one that has to share its core takes fewer.
     starts = iter(range(0, n_rows, block))
     helpers = min(threads, -(-n_rows // block)) - 1
     futures = [_pool(threads).submit(_take_blocks, fn, starts, n_rows, block) for _ in range(helpers)]
@@ -257,7 +257,7 @@ def in_order(fn: Callable[[int], T], count: int) -> Iterator[T]:
             found[start] = fn(start)
         except BaseException as error:
             failed[start] = error
-            for _ in starts:  # whoever comes before has begun; nobody needs to begin after
+            for _ in starts:  # the thread before has begun; none needs to begin after
                 pass
             if not isinstance(error, Exception):  # an interrupt does not wait for its turn
                 raise
@@ -276,7 +276,7 @@ def in_order(fn: Callable[[int], T], count: int) -> Iterator[T]:
             yield found[i]
             found[i] = None  # it may be large
     finally:
-        for _ in starts:  # nobody needs the rest
+        for _ in starts:  # the rest is not needed
             pass
         for future in futures:
             if not future.cancel():
@@ -289,7 +289,7 @@ def _take_blocks(fn: Callable[[int, int], object], starts: Iterator[int], n_rows
         for start in starts:
             fn(start, min(start + block, n_rows))
     except BaseException:
-        for _ in starts:  # nobody needs to go on
+        for _ in starts:  # no thread needs to go on
             pass
         raise
     finally:

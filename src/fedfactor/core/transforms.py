@@ -141,11 +141,11 @@ class Transform:
         return 1
 
     def combines_only(self) -> bool:
-        """Tell whether it cannot carry uploads that the server must see one by one."""
+        """Return whether it cannot carry uploads that the server must see one by one."""
         return self.place == 3
 
     def fixes_cohort(self) -> bool:
-        """Tell whether two combinations without noise must be of the same clients, lest they show one upload."""
+        """Return whether two combinations without noise must be of the same clients, lest they show one upload."""
         return False
 
     def event(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> Entry | None:
@@ -175,7 +175,7 @@ class HasNeutralUpload(Protocol):
 
 
 class Sender:
-    """A channel at its clients: what becomes of an upload before anybody else sees it.
+    """A channel at its clients: what becomes of an upload before any other party sees it.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class Sender:
     noise_seed : int, optional
         For simulations only.
     outbox : Outbox, optional
-        Keeps noised parcels before anybody sees them: after a crash the same ones go out again.
+        Stores noised uploads before they are sent: after a crash the same ones go out again.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Sender:
         return None if neutral is None else flatten(neutral, noisy=self.noisy)[0].values
 
     def encode(self, name: str, up: Tree, at: Round, down: Tree) -> tuple[Parcel, Layout]:
-        """Take an upload of one client through all links; behind them nobody could tell that it was not finite."""
+        """Take an upload of one client through all links; behind them a non-finite value could not be detected."""
         if self.changes:
             try:
                 check_finite(up)

@@ -74,7 +74,7 @@ class Leaf(NamedTuple):
         return self.tolerance or _ROUNDING.get(self.dtype, (0.0, 0.0))
 
     def admits(self, dtype: str, shape: tuple[int, ...]) -> bool:
-        """Tell whether an array of this dtype and shape was announced."""
+        """Return whether an array of this dtype and shape was announced."""
         if dtype != self.dtype or len(shape) != len(self.shape):
             return False
         if self.exact:
@@ -248,7 +248,7 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
 def check_message(message: Tree, expected: Mapping[type, Spec], *, ask_card: bool = True) -> None:
     """Check a message that came without bytes (a simulation): type, names, dtypes, shapes, finite values.
 
-    Without `ask_card` values that lie on a card are left to :func:`checksum`, which does not wait for them.
+    Without `ask_card` values that lie on a GPU are left to :func:`checksum`, which does not wait for them.
     """
     cls = kind_of(message)
     if cls not in expected:
@@ -285,7 +285,7 @@ def _unannounced(tag: Any, expected: Mapping[type, Spec]) -> ProtocolError:
 
 
 def _check_finite_on_card(cls: type, message: Tree) -> None:
-    """Ask a card once for all leaves: every answer waits until all that was asked of it before is done."""
+    """Ask a GPU once for all leaves: every answer waits until all that was asked of it before is done."""
     total = checksum(message)
     if total is not None and not math.isfinite(float(total)):
         for path, leaf in leaves(message):
@@ -294,7 +294,7 @@ def _check_finite_on_card(cls: type, message: Tree) -> None:
 
 
 def checksum(message: Tree) -> Any:
-    """Return the sum of all numbers that lie on a card, as a number there that is finite if they are; None without."""
+    """Return the sum of all numbers that lie on a GPU, as a number there that is finite if they are; None without."""
     found = [leaf for _, leaf in leaves(message) if getattr(leaf, "is_cuda", False)]
     if not found:
         return None
@@ -304,7 +304,7 @@ def checksum(message: Tree) -> Any:
 
 
 def _seems_finite(leaf: Any) -> bool:
-    """Tell whether the squares of all numbers have a finite sum: a cheap test, which may overflow."""
+    """Return whether the squares of all numbers have a finite sum: a cheap test, which may overflow."""
     if is_numpy(leaf) and leaf.flags.c_contiguous:
         if leaf.ndim == 0:
             return math.isfinite(float(leaf))

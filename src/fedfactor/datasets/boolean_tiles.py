@@ -1,8 +1,5 @@
 """Planted Boolean tiles of the FELB paper: tiles of ones at random places, destructive noise, rows dealt to clients."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -63,8 +60,8 @@ def uneven_tiles(n: int, m: int, k: int, n_clients: int, *, held: int = 2, flips
     V = np.zeros((k, m), bool)
     for tile in range(k):
         V[tile] = rng.random(m) < rng.uniform(0.1, 0.3)
-    owners = []
-    losses = []
+    owners: list[np.ndarray] = []
+    losses: list[float] = []
     for _ in range(n_clients):
         U = np.zeros((n // n_clients, k), bool)
         for tile in rng.choice(k, held, replace=False):

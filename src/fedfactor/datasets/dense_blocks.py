@@ -1,8 +1,5 @@
 """Planted data of the FNMF paper: dense blocks at random places and noise; shared and private components."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Literal
@@ -110,8 +107,8 @@ def shared_and_private(
         return V
 
     V = components(shared)
-    X = {}
-    own = {}
+    X: dict[str, np.ndarray] = {}
+    own: dict[str, np.ndarray] = {}
     for c in range(clients):
         name = f"{c:02d}"
         own[name] = components(private)

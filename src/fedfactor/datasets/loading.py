@@ -3,9 +3,6 @@
 Set ``FEDFACTOR_DATA`` to the folder. None of these data are shipped with the library.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import os

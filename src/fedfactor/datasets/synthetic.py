@@ -1,8 +1,5 @@
 """Data with known factors, for tests, examples and experiments, whole or unevenly spread over owners."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

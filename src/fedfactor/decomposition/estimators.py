@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -48,11 +48,11 @@ class _Spectral(KeepsTotals):
 
     def _algorithm_parameters(self) -> dict[str, Any]:
         """Return the parameters of the algorithm, of which a share of the variance is one of its own."""
-        k = self.n_components
+        k: Any = self.n_components
         given = super()._algorithm_parameters()
         if k is None or (isinstance(k, Integral) and k == 0):  # 0: as the record of a run writes None
             return {**given, "n_components": 0}
-        if isinstance(k, (float, np.floating)) and 0 < k < 1:
+        if isinstance(k, Real) and 0 < float(k) < 1:
             return {**given, "n_components": 0, "variance_share": float(k)}
         if not isinstance(k, Integral) or isinstance(k, (bool, np.bool_)) or k < 0:
             raise ValueError(

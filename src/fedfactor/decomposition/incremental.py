@@ -21,7 +21,7 @@ ROUNDING = 1e-9
 
 
 def _has_totals(model: Any) -> bool:
-    """Tell whether an estimator with these settings can take further rows alone."""
+    """Return whether an estimator with these settings can take further rows alone."""
     return model.solver != "subspace" and getattr(model, "split", "rows") == "rows"
 
 

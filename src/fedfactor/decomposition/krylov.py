@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg
 
+from fedfactor.core.pytree import Array
 from fedfactor.decomposition.second_moments import with_positive_peaks
 
 __all__ = ["eigenvectors_within", "next_directions", "orthonormal_rows"]
-
-Array = Any
 
 RANK_TOLERANCE = 1e-10
 """Directions that are shorter than this, relative to the longest one, after what is known was taken off say nothing."""

@@ -180,8 +180,9 @@ class _SecondMoments(Algorithm):
     def accepts(self, down: Any, meta: Meta) -> str:
         """Expect orthonormal directions."""
         odd = odd_numbers(down, {"Q": (-1.001, 1.0), "V": (-1.001, 1.0), "singular": (0.0, np.inf)})
-        sent = {AskProducts: "Q", Components: "V"}.get(type(down))
-        return odd if odd or sent is None else odd_directions(getattr(down, sent))
+        if odd or not isinstance(down, AskProducts | Components):
+            return odd
+        return odd_directions(down.Q if isinstance(down, AskProducts) else down.V)
 
     def doubt(self, up: Any) -> str:
         """Doubt negative counts and sums of squares."""
@@ -269,7 +270,7 @@ class _SecondMoments(Algorithm):
         return max(float(state.squares - state.rows * (mean @ mean)), 0.0)
 
     def _spectrum(self, state: Server) -> tuple[np.ndarray, np.ndarray]:
-        """Return the largest eigenvalues of the scatter matrix and their eigenvectors, as far as the sums tell."""
+        """Return the largest eigenvalues and eigenvectors of the scatter matrix, as far as the sums contain them."""
         m = len(state.total)
         k = self.n_components or int(min(m, max(float(state.rows), 1.0)))
         if state.half is not None:
@@ -316,7 +317,7 @@ class _SecondMoments(Algorithm):
         )
 
     def converged(self, state: Server) -> bool:
-        """Tell whether another exchange would say nothing new."""
+        """Return whether another exchange would say nothing new."""
         return bool(int(state.done))
 
     def report(self, state: Server) -> dict[str, float]:

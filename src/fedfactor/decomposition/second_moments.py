@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.products import cross, sums
 from fedfactor.linalg.row_clipping import doubles, row_squares
 
@@ -28,8 +28,6 @@ __all__ = [
     "unclipped_moments",
     "with_positive_peaks",
 ]
-
-Array = Any
 
 BLOCK_ROWS = 8192
 """Rows that are multiplied at a time: in single precision, blocks are added in double precision."""

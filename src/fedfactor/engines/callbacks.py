@@ -53,22 +53,22 @@ class Callbacks:
         return len(self._all)
 
     def mute(self) -> None:
-        """Tell nobody from now on: another process does."""
+        """Stop notifying: another process does."""
         self._all = ()
 
     def start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
-        """Tell the start."""
+        """Notify the callbacks of the start."""
         for callback in self._all:
             if isinstance(callback, Callback):
                 callback.on_start(algorithm, meta, rounds, first)
 
     def round(self, record: RoundRecord) -> bool:
-        """Tell one round; True when one of them asks to stop."""
+        """Notify the callbacks of a round; return True when one of them requests a stop."""
         answers = [c.on_round(record) if isinstance(c, Callback) else c(record) for c in self._all]
         return any(answer is True for answer in answers)
 
     def end(self, run: Run | None) -> None:
-        """Tell the end."""
+        """Notify the callbacks of the end."""
         for callback in self._all:
             if isinstance(callback, Callback):
                 callback.on_end(run)

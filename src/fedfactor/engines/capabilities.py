@@ -70,7 +70,7 @@ class HasSteadyRounds(Protocol):
     """Has rounds that a GPU can repeat as they were recorded."""
 
     def steady(self, state: Tree, down: Tree) -> bool:
-        """Tell whether all rounds from here on do the same: no decision of the processor can change them."""
+        """Return whether all rounds from here on do the same: no decision of the processor can change them."""
         ...
 
 

@@ -6,7 +6,7 @@ import functools
 import json
 import platform
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module, metadata
 from os import PathLike
 from pathlib import Path
@@ -61,6 +61,24 @@ class Checkpoint:
         Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self.file, snapshot.to_bytes(), mode=0o600)
 
+    def accept_versions(self, threads: int) -> dict[str, tuple[Any, Any]]:
+        """Let a kept run be resumed with the versions that are installed now; return what differed.
+
+        The run no longer has the bits of an undisturbed one. What was paid for its rounds is not lost.
+        """
+        if not self.file.exists():
+            return {}
+        try:
+            snapshot = Snapshot.from_bytes(self.file.read_bytes())
+        except (ProtocolError, KeyError, ValueError) as error:
+            raise CheckpointError(f"{self.file} is not a usable checkpoint ({error}).") from None
+        kept = snapshot.fingerprint
+        now = environment(threads)
+        changed = {name: (kept.get(name), value) for name, value in now.items() if kept.get(name) != value}
+        if changed:
+            self.save(replace(snapshot, fingerprint={**kept, **now}))
+        return changed
+
     def load(self, fingerprint: dict[str, Any]) -> Snapshot | None:
         """Read the snapshot, if there is one, and refuse it when it belongs to another run."""
         if not self.file.exists():
@@ -69,7 +87,7 @@ class Checkpoint:
             snapshot = Snapshot.from_bytes(self.file.read_bytes())
         except (ProtocolError, KeyError, ValueError) as error:
             raise CheckpointError(
-                f"{self.file} is not a usable checkpoint ({error}). Delete it to start anew."
+                f"{self.file} is not a usable checkpoint ({error}). Delete it to start again."
             ) from None
         kept = {**snapshot.fingerprint}
         if "algorithm" in kept:

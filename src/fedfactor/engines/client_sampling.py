@@ -10,7 +10,7 @@ from typing import Any
 from fedfactor.core.algorithm import Round
 
 Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
-"""A share of the clients drawn anew each round, or a rule that names those who take part."""
+"""A share of the clients drawn again each round, or a rule that selects the participants."""
 
 
 def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tuple[str, ...]:

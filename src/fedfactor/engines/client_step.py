@@ -79,7 +79,7 @@ def _each(found: Iterable[tuple[Tree, Tree]], ats: Sequence[Round]) -> Iterator[
 
 @functools.cache
 def _speaks_for_each(kind: type[Algorithm]) -> bool:
-    """Tell whether the step for several was written with the step for one in mind: not where only that was changed."""
+    """Return whether the step for several clients fits that for one: not where only the latter was overridden."""
     nearest = next(each for each in kind.__mro__ if {"client_step", "client_steps"} & vars(each).keys())
     return "client_steps" in vars(nearest)
 
@@ -87,7 +87,7 @@ def _speaks_for_each(kind: type[Algorithm]) -> bool:
 def steps(
     algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
 ) -> Iterator[tuple[Tree, Tree]]:
-    """Take the steps of several clients, in order: of those on a card in one go where the algorithm has a way to."""
+    """Take the steps of several clients, in order: of those on a GPU in one go where the algorithm has a way to."""
     on_card = bool(shards) and getattr(shards[0].X, "is_cuda", False)
     found = together(algorithm, shards, states, down, ats) if on_card else None
     if found is not None:

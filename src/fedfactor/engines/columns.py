@@ -118,10 +118,10 @@ def factor_columns(algorithm: Algorithm, tables: Mapping[str, Any], **options: A
 
     Notes
     -----
-    U describes every row to every client and to the server: whoever knows the values of some columns for some rows can
-    predict from U what their other columns may be. Secure aggregation hides what a single client adds from the server;
-    it does not protect rows. Noise is refused: that of a run protects what the algorithm takes for rows, which are
-    columns here, and one row of X has a part in the uploads of all clients.
+    U describes every row to every client and to the server: a client that knows the values of some columns for some
+    rows can predict from U what their other columns may be. Secure aggregation hides what a single client adds from the
+    server; it does not protect rows. Noise is refused: that of a run protects what the algorithm takes for rows, which
+    are columns here, and one row of X has a part in the uploads of all clients.
 
     All tables are in this process, as in any simulation, and rows are matched here; between real parties ids are hashed
     first (``fedfactor features --split columns``).

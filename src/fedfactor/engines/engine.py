@@ -1,4 +1,4 @@
-"""The words that engines share: who is told, what an engine is, and what it refuses before round 0."""
+"""What engines share: callbacks, what an engine is, and what it refuses before round 0."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
 
 
 def sums_by_group(algorithm: Algorithm, meta: Meta) -> bool:
-    """Tell whether some uploads are summed by group."""
+    """Return whether some uploads are summed by group."""
     return any(getattr(kind, "uplink", "") == Uplink.GROUP for kind in algorithm.messages(meta))
 
 

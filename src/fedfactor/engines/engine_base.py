@@ -1,4 +1,4 @@
-"""What engines take, once: the arguments of ``run``, and that callbacks are told of the end, whatever it is."""
+"""What engines take, once: the arguments of ``run``, and that callbacks are notified of the end in any case."""
 
 from __future__ import annotations
 

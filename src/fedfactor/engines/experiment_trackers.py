@@ -79,7 +79,7 @@ class TensorBoard(Callback):
         """Write one point of every curve."""
         for name, value in _told(record).items():
             self._writer.add_scalar(name, value, record.index + 1)
-        self._writer.flush()  # whoever watches a long run wants to see this round
+        self._writer.flush()  # observers of a long run want to see this round
 
     def on_end(self, run: Run | None) -> None:
         """Write how it ended, and close the files."""
@@ -156,7 +156,7 @@ _DATA_BASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
 def _package(name: str, extra: str, what: str) -> Any:
-    if name == "mlflow":  # it tells its makers how it is used, unless somebody has said something about that
+    if name == "mlflow":  # it reports its usage to its makers unless configured otherwise
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
         return import_module(name)

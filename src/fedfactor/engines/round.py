@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fedfactor")
 
 MOST_UNSURE = 64
-"""Uploads on a card that are held, at most, before anybody asks whether their numbers are finite."""
+"""Uploads on a GPU that are held, at most, before they are checked for non-finite values."""
 
 
 class Receiver:
@@ -47,7 +47,7 @@ class Receiver:
     """
 
     asks_later: ClassVar[bool] = True
-    """Whether uploads may be summed before anybody asked whether their numbers are finite."""
+    """Whether uploads may be aggregated before they are checked for non-finite values."""
 
     forgiving: ClassVar[bool] = False
     """Whether uploads of another form than announced are left out, where they would otherwise end the run."""
@@ -106,7 +106,7 @@ class Receiver:
             self.settle()
 
     def settle(self) -> bool:
-        """Look at uploads on a card whose numbers nobody has asked for; leave out bad ones, and tell if there were any.
+        """Check deferred GPU uploads for non-finite values and drop invalid ones. Return whether any were dropped.
 
         They are held until then, as nothing can be taken out of a sum again.
         """
@@ -150,7 +150,7 @@ class Receiver:
 
     @property
     def complete(self) -> bool:
-        """Whether everybody is in who must be: all members of groups."""
+        """Whether all required clients take part: all members of groups."""
         return self._groups.keys() <= set(self.present)
 
     @property
@@ -199,7 +199,7 @@ class Clients(ABC):
     """The clients of a run as one engine reaches them, and where their states live."""
 
     holds_server = True
-    """Whether the server's state is in this process. Where it is not, the server's process tells what it did."""
+    """Whether the server's state is in this process. Where it is not, the server's process returns what it did."""
 
     speaks = True
     """Whether this process is the one that warns; of several that know the same, one does."""
@@ -249,7 +249,7 @@ class Clients(ABC):
         return ended
 
     def stopped(self) -> bool:
-        """Tell, before a round, whether somebody outside asked for an end."""
+        """Return, before a round, whether an external stop was requested."""
         return False
 
     def note(self, record: RoundRecord, server: Tree, down: Tree) -> RoundRecord:
@@ -257,7 +257,7 @@ class Clients(ABC):
         return record
 
     def about(self) -> dict[str, Any]:
-        """Tell what the engine adds to the environment of a run."""
+        """Return what the engine adds to the environment of a run."""
         return {}
 
     def close(self) -> None:
@@ -298,7 +298,7 @@ class Rounds:
     Parameters
     ----------
     algorithm, meta, clients
-        What is computed, for whom, and how they are reached.
+        The algorithm, its clients, and how they are reached.
     rounds : int, optional
         Rounds at most; the algorithm's own number when None. A run without rounds counts arrivals.
     seed : int
@@ -308,7 +308,7 @@ class Rounds:
     channel : Channel, optional
         What protects uploads; None in the clear.
     callbacks : Callbacks
-        Told of every round.
+        Notified of every round.
     kept : Kept, optional
         Where the run is kept, with ``mark``: all that a resumed run must share with it.
     server_threads : int, optional
@@ -380,7 +380,7 @@ class Rounds:
         return self.snapshot.ended or "rounds"  # type: ignore[return-value]
 
     def begin(self) -> Snapshot:
-        """Make the first states, or take up those that were kept, and tell the callbacks."""
+        """Make the first states, or restore those of a checkpoint, and notify the callbacks."""
         saved = self.kept.load(self.mark) if self.kept else None
         if saved is None:
             server, down = self.algorithm.init_server(self.meta, Round(self.seed, 0))
@@ -403,7 +403,7 @@ class Rounds:
         return snapshot
 
     def follow(self, snapshot: Snapshot) -> Snapshot:
-        """Tell a finished round to the callbacks, decide whether it was the last one, and keep it."""
+        """Pass a finished round to the callbacks, decide whether it was the last one, and keep it."""
         stop = self.callbacks.round(snapshot.history[-1])  # they hear of the last round too
         ended = ""
         if self.clients.holds_server:
@@ -489,7 +489,7 @@ class Rounds:
         return self.close(snapshot, receiver, at, began)
 
     def _only_rejected(self, snapshot: Snapshot, last: Iterable[str]) -> bool:
-        """Tell whether every client sent what was left out, and nobody else, since something could be used."""
+        """Return whether every client sent what was left out, and no other did, since something could be used."""
         names = set(last)
         for record in reversed(snapshot.history):
             if record.participants:
@@ -530,7 +530,7 @@ class Rounds:
     def _served(self, snapshot: Snapshot, receiver: Receiving, at: Round) -> tuple[Tree, Tree, Tree]:
         """Take the server's step; return its state, the download, and the state with its numbers at hand.
 
-        Where uploads lie on a card, it is asked once, at the end, for all that must be known of the round.
+        Where uploads lie on a GPU, it is asked once, at the end, for all that must be known of the round.
         """
         if not receiver.present or not receiver.complete:
             return snapshot.server, snapshot.down, snapshot.server
@@ -565,7 +565,7 @@ class Rounds:
         return replace(snapshot, next_round=at.index + 1, server=server, down=down, history=history)
 
     def _warn(self, record: RoundRecord, snapshot: Snapshot) -> None:
-        """Name, once in a run, a client of whom an upload was left out."""
+        """Log, once in a run, a client with a rejected upload."""
         known = {name for past in snapshot.history for name in past.rejected} if record.rejected else ()
         for name in record.rejected:
             if name not in known and self.clients.speaks:

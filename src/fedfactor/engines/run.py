@@ -130,13 +130,13 @@ def run(
     callbacks : sequence
         Objects of :class:`~fedfactor.engines.engine.Callback`, or functions of a round record that return True to stop.
     device : {"cpu", "cuda"}, optional
-        Where rows are worked on (``"cuda:1"``: the second card); by default where they are. They go to the card in
+        Where rows are worked on (``"cuda:1"``: the second GPU); by default where they are. They go to the GPU in
         blocks, and stay there for the run; what does not fit is sent again in every round. Factors come back to where
         the rows are.
     storage : {"float32", "bfloat16", "float64"}, optional
-        How a card keeps dense rows; by default in single precision. ``"bfloat16"`` halves memory and traffic: rows are
-        rounded up or down by chance, by half a per cent of a cell at most, and errors are told without what that adds.
-        Double precision has none of the fast kernels.
+        How a GPU keeps dense rows; by default in single precision. ``"bfloat16"`` halves memory and traffic: rows are
+        rounded up or down by chance, by half a per cent of a cell at most, and errors are stated without what that
+        adds. Double precision has none of the fast kernels.
     split : {"rows", "columns"}, default="rows"
         What clients hold: rows with the same columns, or columns of the same rows, which are matched by their ids (for
         PooledNMF, PooledPCA and PooledSVD).
@@ -253,14 +253,14 @@ def _protected(
 
 
 def _check_local(engine: Any, device: str | None, privacy: Any) -> None:
-    """Refuse what cannot work on tensors of a card: processes of their own, and what protects uploads."""
+    """Refuse what cannot work on tensors of a GPU: processes of their own, and what protects uploads."""
     if not getattr(engine, "simulation", False) or getattr(engine, "backend", "threads") != "threads":
         raise IncompatibleError(
-            f"device={device!r} is for runs in one process. Use engine='local', or give each owner tensors on its card."
+            f"device={device!r} is for runs in one process. Use engine='local', or give each owner tensors on its GPU."
         )
     if privacy is not None:
         raise IncompatibleError(
-            f"privacy={privacy!r} protects uploads that lie in main memory, not those on a card. Leave out privacy, or "
+            f"privacy={privacy!r} protects uploads that lie in main memory, not those on a GPU. Leave out privacy, or "
             f"device={device!r}."
         )
 

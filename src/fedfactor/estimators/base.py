@@ -1,8 +1,5 @@
 """Base class of the estimators over rows: validate, split, run, keep the results."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
@@ -11,9 +8,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors
@@ -21,7 +18,7 @@ from fedfactor.core.client_data import Federation, Missing, Shard
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
 from fedfactor.core.input_validation import as_matrix, check_values
 from fedfactor.core.missing_policies import accepts_sparse, check_missing
-from fedfactor.core.pytree import Array
+from fedfactor.core.pytree import Array, is_mapping
 from fedfactor.core.run import NotPublished, Run
 from fedfactor.estimators import inputs as _inputs
 from fedfactor.estimators.estimator import FederatedEstimator
@@ -95,9 +92,9 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         self._check_output(X)
         labels = self._learn(X, groups)
         if owned.is_owned(X):
-            return {name: _copy(U) for name, U in self.client_factors_.items()}
+            return {name: copied(U) for name, U in self.client_factors_.items()}
         if labels is None:
-            return _copy(self.client_factors_["0"])
+            return copied(self.client_factors_["0"])
         positions = row_positions(labels)
         elsewhere = sorted(set(positions) - set(self.client_factors_))
         if elsewhere:
@@ -106,6 +103,15 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
                 "then client_factors_."
             )
         return join_rows(self.client_factors_, positions)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose what ``transform`` returns, as in scikit-learn: ``"default"``, ``"pandas"`` or ``"polars"``."""
+        if transform is not None:
+            self._output = transform
+        return super().set_output(transform=transform)
+
+    def _gives_frames(self) -> bool:
+        return getattr(self, "_output", get_config()["transform_output"]) != "default"
 
     def transform(self, X: Any, client: str | None = None) -> Any:
         """Find U for rows that need not have been in the run; V alone is needed, nothing is sent.
@@ -125,12 +131,16 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         check_is_fitted(self)
         self._check_output(X)
         factors = self._factors(client)
-        if factors.V_private is not None and _get_output_config("transform", self)["dense"] != "default":
+        if factors.V_private is not None and self._gives_frames():
             raise IncompatibleError(
                 f"set_output names one column for each shared component, but client={client!r} adds that owner's own. "
                 "Use set_output(transform='default')."
             )
-        return self._each(X, lambda shard: self.run_.algorithm.fold_in(shard.X, factors, shard.mask))
+
+        def fold_in(shard: Shard) -> Array:
+            return self.run_.algorithm.fold_in(shard.X, factors, shard.mask)
+
+        return self._each(X, fold_in)
 
     def inverse_transform(self, U: Any) -> Array:
         """Return ``U V`` in the units of the rows that ``transform`` takes: what the factors say the rows were.
@@ -171,7 +181,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
             return self._error(shard, U, as_like(factors.V, U))
 
         found = self._each(X, error)
-        parts = list(found.values()) if isinstance(found, dict) else [found]
+        parts: list[tuple[float, int, float]] = list(found.values()) if is_mapping(found) else [found]
         sse = sum(part[0] for part in parts)
         total = sum(part[2] for part in parts)
         return -math.sqrt(sse / total) if total > 0 else 0.0
@@ -307,7 +317,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         return federation if self.preprocess_ is None else self.preprocess_.apply_all(federation)
 
     def _check_output(self, X: Any) -> None:
-        if owned.is_owned(X) and _get_output_config("transform", self)["dense"] != "default":
+        if owned.is_owned(X) and self._gives_frames():
             raise IncompatibleError(
                 "set_output asks for one frame, but this X comes with its owners and gives a dict, one U for each. Use "
                 "set_output(transform='default')."
@@ -348,6 +358,6 @@ def with_components(estimator: Any, U: Any) -> tuple[Array, Array]:
     return U, as_like(estimator.components_, U)
 
 
-def _copy(U: Array) -> Array:
+def copied(U: Array) -> Array:
     """Copy, so that a later step that works in place does not change what the run keeps."""
     return U.clone() if hasattr(U, "detach") else U.copy()

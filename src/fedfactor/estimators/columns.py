@@ -1,11 +1,8 @@
 """Base classes of estimators whose clients hold columns, and of those whose nodes hold blocks of X."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,11 +11,11 @@ from fedfactor.core.algorithm import Algorithm, Layout
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.grid import block_federation, even_nodes, grid_federation, grid_of
-from fedfactor.core.pytree import Array
+from fedfactor.core.pytree import Array, is_mapping
 from fedfactor.engines.capabilities import SupportsColumns, for_columns
 from fedfactor.engines.columns import columns_as_rows, refuse_noise
 from fedfactor.estimators import inputs as _inputs
-from fedfactor.estimators.base import FederatedTransformer, _copy
+from fedfactor.estimators.base import FederatedTransformer, copied
 from fedfactor.io import groups as owned
 from fedfactor.io.partition import row_positions
 from fedfactor.io.row_matching import matched_rows
@@ -52,7 +49,7 @@ class ColumnSplitEstimator(FederatedTransformer):
         if self.split != "columns":
             return super().fit_transform(X, y, groups=groups)
         self._learn(X, groups)
-        return _copy(self._common)
+        return copied(self._common)
 
     def _begun(self, algorithm: Algorithm, further: bool) -> Algorithm:
         algorithm = super()._begun(algorithm, further)
@@ -75,8 +72,8 @@ class ColumnSplitEstimator(FederatedTransformer):
         """Match the rows of clients that bring their own columns; a column's label is then its client."""
         if groups is not None:
             raise DataError("groups assigns columns of one matrix to clients, but this X names its clients.")
-        federation = owned.federation_of(X, self.missing_values) if not isinstance(X, Mapping) else None
-        names = list(X) if federation is None else federation.names
+        federation = owned.federation_of(X, self.missing_values) if not is_mapping(X) else None
+        names: Sequence[str] = list(X) if federation is None else federation.names
         shards = {
             str(name): Shard.of(X[name], self.missing_values) if federation is None else federation.shard(name)
             for name in names

@@ -1,8 +1,5 @@
 """Input of the estimators, as scikit-learn takes it: a matrix in one of many forms, and seeds."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import secrets
@@ -65,7 +62,7 @@ def draw_seed(random_state: Any) -> int:
     if random_state is None:
         return secrets.randbits(63)
     if isinstance(random_state, Integral):
-        if isinstance(random_state, bool) or random_state < 0:
+        if random_state is True or random_state is False or random_state < 0:
             raise ValueError(f"random_state={random_state!r} must be a whole number of at least 0.")
         return int(random_state)
     if isinstance(random_state, np.random.Generator):

@@ -1,8 +1,5 @@
 """Predict an attribute of users, such as an interest, from the user vectors that a client has learnt."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import numpy as np

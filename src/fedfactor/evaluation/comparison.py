@@ -33,7 +33,7 @@ class Comparison:
     Attributes
     ----------
     errors : dict of method to dict of owner to ndarray of shape (seeds,)
-        Relative error of what each owner kept aside. ``"alone"``: every owner by itself; ``"pooled"``: all rows in one
+        Relative error of what each owner held out. ``"alone"``: every owner by itself; ``"pooled"``: all rows in one
         place, which no owner may see.
     totals : dict of method to ndarray of shape (seeds,)
         The same over all owners together.
@@ -93,7 +93,7 @@ def compare(
     storage: Storage | None = None,
     progress: Callable[[int, int, str, float], Any] | None = None,
 ) -> Comparison:
-    """Run several methods on the same owners and measure each on what the owners kept aside.
+    """Run several methods on the same owners and measure each on what the owners held out.
 
     Each owner keeps some of its rows aside; their U is found with the components alone and the error of the product
     counts. Ratings keep cells aside instead.
@@ -107,13 +107,13 @@ def compare(
         What to compare; all must be for the same kind of data. Of an estimator ``rounds``, ``device`` and ``storage``
         are used where they are not given here, and ``engine`` and ``privacy``; seeds are those given here.
     share : float, default=0.2
-        Share of rows or cells kept aside.
+        Share of rows or cells held out.
     seeds : sequence of int
         One split and one start each.
     rounds : int, optional
         Rounds of each run at most.
     device, storage
-        As in :func:`fedfactor.run`; rows kept aside are judged where they lie.
+        As in :func:`fedfactor.run`; rows held out are judged where they lie.
     progress : function (done, of, method, error), optional
         Called after each run.
 
@@ -176,14 +176,14 @@ def _by_owner(runs: Sequence[Judged]) -> dict[str, np.ndarray]:
 def gain_over_alone(
     federation: Federation, algorithm: Method, *, share: float = 0.2, rounds: int | None = None, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """Measure for each owner the error of rows that it keeps aside: with components found alone, and with all others'.
+    """Measure for each owner the error of rows that it holds out: with components found alone, and with all others'.
 
     Parameters
     ----------
     federation : Federation
     algorithm : estimator or Algorithm
     share : float, default=0.2
-        Share of rows kept aside.
+        Share of rows held out.
     rounds : int, optional
         Rounds of each run at most.
     seed : int
@@ -231,7 +231,7 @@ Test = Mapping[str, Shard] | None
 
 
 class Judged(NamedTuple):
-    """A run on what owners did not keep aside: errors on what they did, bytes that they sent, seconds."""
+    """A run on what owners did not hold out: errors on what they did, bytes that they sent, seconds."""
 
     scores: dict[str, Score]
     sent: int
@@ -246,16 +246,17 @@ class Judged(NamedTuple):
 def _judge(name: str, method: Algorithm, train: Federation, test: Test, **how: Any) -> Judged:
     if name == ALONE:
         runs = {
-            owner: run(_within(method, train.shard(owner)), {owner: train.shard(owner)}, **how) for owner in train.names
+            owner: run(_within(method, train.shard(owner)), {owner: train.shard(owner)}, split="rows", **how)
+            for owner in train.names
         }
         scores = {owner: _score(each.algorithm, each, owner, test) for owner, each in runs.items()}
         return Judged(scores, 0, sum(each.seconds for each in runs.values()))
     if name == POOLED:
-        result = run(method, {"all": _stacked(train)}, **how)
+        result = run(method, {"all": _stacked(train)}, split="rows", **how)
         if test is None:
             return Judged({"all": result.scores["all"]}, 0, result.seconds)
         return Judged({owner: _of(method, result, "all", shard) for owner, shard in test.items()}, 0, result.seconds)
-    result = run(method, train, **how)
+    result = run(method, train, split="rows", **how)
     scores = {owner: _score(method, result, owner, test) for owner in train.names}
     return Judged(scores, result.bytes_up, result.seconds)
 
@@ -265,7 +266,7 @@ def _score(method: Algorithm, result: Any, owner: str, test: Test) -> Score:
 
 
 def _of(method: Algorithm, result: Any, owner: str, shard: Shard) -> Score:
-    """Find U of rows kept aside with the components alone, and measure the product."""
+    """Find U of rows held out with the components alone, and measure the product."""
     kept = replace(result.factors[owner], V=result.V, columns=None)
     U = method.fold_in(shard.X, kept, shard.mask)
     if isinstance(U, tuple):  # with a part for components that only this owner has
@@ -281,8 +282,8 @@ def _stream(seed: int, name: str) -> np.random.Generator:
 
 
 def _rows(federation: Federation, share: float, seed: int) -> tuple[Federation, dict[str, Shard]]:
-    train = {}
-    test = {}
+    train: dict[str, Shard] = {}
+    test: dict[str, Shard] = {}
     for name in federation.names:
         shard = federation.shard(name)
         n = shard.n_rows
@@ -292,14 +293,9 @@ def _rows(federation: Federation, share: float, seed: int) -> tuple[Federation, 
                 f"Owner {name!r} has {n} rows: too few to keep some aside. Leave it out, or lower the share."
             )
         order = _stream(seed, name).permutation(n)
-        test[name] = _part(shard, np.sort(order[:aside]))
-        train[name] = _part(shard, np.sort(order[aside:]))
+        test[name] = shard.take(np.sort(order[:aside]))
+        train[name] = shard.take(np.sort(order[aside:]))
     return Federation(train), test
-
-
-def _part(shard: Shard, rows: np.ndarray) -> Shard:
-    mask: Any = shard.mask
-    return Shard(shard.X[rows], mask if mask is None or isinstance(mask, str) else mask[rows], shard.features)
 
 
 def _cells(federation: Federation, share: float, seed: int) -> tuple[Federation, None]:

@@ -1,8 +1,5 @@
 """Quality of a fit in the terms of its model, next to a baseline: explained squares or deviance, wrong cells, RMSE."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Cells that each owner keeps aside, to find out how well the others foretell them."""
+"""Cells that each owner holds out, to find out how well the others predict them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import Array
+from fedfactor.linalg.products import stored_rows
 
 MOST_CELLS = 50_000_000
 """Cells of one owner's sparse matrix that may be written out: holding out zeros needs to know where they are."""
@@ -66,10 +67,11 @@ def hold_out_all(federation: Federation, share: float, seed: int) -> Federation:
 
 def _hold_out_stored(shard: Shard, share: float, rng: np.random.Generator) -> Shard:
     X: Any = shard.X
-    held = rng.random(X.nnz) < share
+    nnz: int = X.nnz
+    held = rng.random(nnz) < share
     starts = X.indptr[:-1][np.diff(X.indptr) > 0]
     held[starts[np.logical_and.reduceat(held, starts)] if len(starts) else []] = False
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    rows = stored_rows(X)
 
     def part(which: np.ndarray) -> Any:
         indptr = np.concatenate(([0], np.cumsum(np.bincount(rows[which], minlength=X.shape[0]))))

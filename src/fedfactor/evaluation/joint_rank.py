@@ -1,8 +1,5 @@
 """The rank of a joint step, chosen by the server from what it holds."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -49,12 +46,13 @@ def tune_joint_rank(
     2
     """
     S = np.asarray(S)
+    shape: tuple[int, ...] = S.shape
     tried = [k for k in ranks if k <= min(S.shape)]
     if not tried:
         raise ValueError(f"None of the ranks {list(ranks)} fits a stack of {S.shape[0]} rows and {S.shape[1]} items.")
     errors: dict[int, list[float]] = {k: [] for k in tried}
     for fold in range(folds):
-        mask = np.random.default_rng([31, seed, fold]).random(S.shape) >= 0.2
+        mask = np.random.default_rng([31, seed, fold]).random(shape) >= 0.2
         for k in tried:
             M, V, _ = joint_factors(S, k, mask=mask, iterations=iterations)
             left = (S - M @ V)[~mask]

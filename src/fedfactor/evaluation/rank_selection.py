@@ -1,4 +1,4 @@
-"""The rank that foretells held-out cells best, found by owners who show nobody a row."""
+"""The rank that predicts held-out cells best, found by owners who show no party a row."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def select_rank(
         As in :func:`fedfactor.run`; but ``dp(...)`` is refused, as its budget is that of one run and scores carry no
         noise. A score is a message like any other: see what protects it there.
     device : {"cpu", "cuda"}, optional
-        As in :func:`fedfactor.run`; a card takes dense rows only, as hidden cells are missing ones.
+        As in :func:`fedfactor.run`; a GPU takes dense rows only, as hidden cells are missing ones.
     progress : function (done, of, error), optional
         Called after each run.
 
@@ -197,7 +197,7 @@ def select_rank(
     for repeat in range(repeats):
         speckled = hold_out_all(federation, share, seed + repeat)
         for place, rank in enumerate(candidates):
-            result = run(_with_rank(algorithm, rank), speckled, seed=seed + repeat, **how)
+            result = run(_with_rank(algorithm, rank), speckled, split="rows", seed=seed + repeat, **how)
             errors[repeat, place] = result.relative_error
             fitted[repeat, place] = _fitted(result)
             if progress is not None:
@@ -225,7 +225,7 @@ def recommend(errors: np.ndarray) -> tuple[int, int]:
     """
     if not np.isfinite(errors.mean(axis=0)).any():
         raise DataError(
-            "No rank foretells the hidden cells at a finite error. Hide fewer cells (share), or take another loss."
+            "No rank predicts the hidden cells at a finite error. Hide fewer cells (share), or take another loss."
         )
     best = int(np.argmin(errors.mean(axis=0)))
     behind = errors - errors[:, best : best + 1]

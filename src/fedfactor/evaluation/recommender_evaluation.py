@@ -28,7 +28,7 @@ class Evaluation:
     rmse, mae : float or None
         Errors of predicted ratings; None for signs of interest.
     ranking : RankingScores or None
-        Of lists of n, over users who liked something that was held out; None when nobody did.
+        Of lists of n, over users who liked a held-out item; None where there is no such user.
     by_owner : dict of str to Evaluation
         The same for each owner.
     n_ratings, n_unknown : int
@@ -118,8 +118,9 @@ def _one(model: Any, name: str, where: Any, users: Any, items: Any, stars: Any, 
             found["pairs"] = (stars[where], table.at_or_average(rows, columns))
     good = known & likes[where]
     who = np.unique(rows[good])
+    places: np.ndarray = np.searchsorted(who, np.asarray(rows[good]))
     found["liked"] = sparse.csr_array(
-        (np.ones(int(good.sum())), (np.searchsorted(who, rows[good]), columns[good])),
+        (np.ones(places.size), (places, columns[good])),
         shape=(len(who), len(table.items)),
     )
     found["lists"] = np.zeros((0, n), np.int64)

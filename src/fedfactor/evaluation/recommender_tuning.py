@@ -147,7 +147,7 @@ def tune_owners(
     ----------
     owners : mapping of name to CSR matrix
     mu : float
-        The mean rating that all owners were told.
+        The mean rating that all clients received.
     rank_of : callable
         The highest rank for a number of users; by default that of the paper.
     seconds : float, optional
@@ -240,7 +240,8 @@ def choose_recommender(
         for label, candidate in named.items():
             federation = Federation({name: kept for name, (kept, _) in parts.items()}, missing_values="unstored")
             exchanges = rounds.get(label) if isinstance(rounds, Mapping) else rounds
-            result = run(algorithm_of(candidate), federation, seed=seed, **run_parameters(candidate, rounds=exchanges))
+            how = run_parameters(candidate, rounds=exchanges)
+            result = run(algorithm_of(candidate), federation, split="rows", seed=seed, **how)
             error = (
                 _lists_error(result.factors, parts)
                 if kinds == {True}
@@ -305,9 +306,9 @@ def tune_recommender(
     def objective(trial: Any) -> float:
         found = {name: trial.suggest_categorical(name, list(values)) for name, values in choices.items()}
         rounds = found.pop("rounds", None)
-        options = {"folds": folds, "scale": scale, "seed": seed, "rounds": rounds}
+        tried = [replace(method, **found)]
         try:
-            error = choose_recommender([replace(method, **found)], owners, **options)[1][0]
+            error = choose_recommender(tried, owners, folds=folds, scale=scale, seed=seed, rounds=rounds)[1][0]
         except FedfactorError:  # a run that diverged: the worst there is, not the end of the search
             return math.inf
         return error if math.isfinite(error) else math.inf
@@ -321,7 +322,7 @@ def tune_recommender(
 
 
 def makes_lists(algorithm: Algorithm) -> bool:
-    """Tell methods that make lists from signs of interest from those that predict ratings."""
+    """Distinguish methods that make lists from signs of interest from those that predict ratings."""
     return (
         getattr(algorithm, "feedback", "explicit") == "implicit"
         or isinstance(algorithm, algorithms.Popularity)
@@ -331,7 +332,7 @@ def makes_lists(algorithm: Algorithm) -> bool:
 
 def _lists_error(factors: Mapping[str, Any], parts: Mapping[str, tuple[Any, Any]]) -> float:
     """Return one minus the NDCG of lists of ten, mean over owners who have something held out."""
-    found = []
+    found: list[float] = []
     for name, kept in factors.items():
         train, held = parts[name]
         if held.nnz:
@@ -342,12 +343,13 @@ def _lists_error(factors: Mapping[str, Any], parts: Mapping[str, tuple[Any, Any]
 
 
 def _owners_error(factors: Mapping[str, Any], held: Mapping[str, Any], scale: tuple[float, float]) -> float:
-    found = []
+    found: list[float] = []
     for name, kept in factors.items():
         T = held[name].tocoo()
         if T.nnz:
-            fitted = np.clip(np.einsum("pk,pk->p", kept.U[T.row], kept.V.T[T.col]), *scale)
-            found.append(float(np.sqrt(np.mean(np.square(fitted - T.data)))))
+            products: np.ndarray = np.einsum("pk,pk->p", kept.U[T.row], kept.V.T[T.col])
+            fitted: np.ndarray = np.minimum(np.maximum(products, scale[0]), scale[1])
+            found.append(float(np.sqrt(np.mean(np.square(np.subtract(fitted, T.data))))))
     return float(np.mean(found))
 
 
@@ -355,8 +357,9 @@ def _error(kept: Any, held: Any, k: int, mu: float, penalty: RatingPenalty, iter
     U, V = starting_factors(kept.shape[0], kept.shape[1], k, np.random.default_rng(23), dtype=kept.dtype)
     model = cnmf(kept, U, V, mu, penalty=penalty, iterations=iterations)
     T = held.tocoo()
-    fitted = np.clip(predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col), *scale)
-    return float(np.sqrt(np.mean(np.square(fitted - T.data))))
+    predicted = predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col)
+    fitted: np.ndarray = np.minimum(np.maximum(predicted, scale[0]), scale[1])
+    return float(np.sqrt(np.mean(np.square(np.subtract(fitted, T.data)))))
 
 
 def _watched(names: list[str], progress: bool) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.federation.keys import _crypto
+from fedfactor.federation.keys import crypto
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
@@ -21,7 +21,7 @@ def make_authority(folder: str | os.PathLike[str], name: str) -> Path:
     """Make ``ca.key`` and ``ca.crt`` in a folder, unless they are there; return the certificate."""
     folder = private_folder(folder)
     if not (folder / "ca.crt").exists():
-        ec, _ = _crypto()
+        ec, _ = crypto()
         key = ec.generate_private_key(ec.SECP384R1())
         who = _name(f"fedfactor {name}"[:60])
         builder = _builder(who, who, key, AUTHORITY_DAYS)
@@ -30,25 +30,35 @@ def make_authority(folder: str | os.PathLike[str], name: str) -> Path:
     return folder / "ca.crt"
 
 
-def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str], days: float = SERVER_DAYS) -> Path:
+def make_server_certificate(
+    folder: str | os.PathLike[str],
+    hosts: Sequence[str],
+    days: float = SERVER_DAYS,
+    ca_key: str | os.PathLike[str] | None = None,
+) -> Path:
     """Make (or renew) ``server.key`` and ``server.pem``, signed by the folder's authority, for these hosts.
+
+    The authority's key may lie elsewhere (``ca_key``): on a drive that is connected for this only.
 
     The names of this machine to itself are always among them, because the server also speaks to itself.
     """
     from cryptography import x509
 
     folder = Path(folder)
-    ec, ser = _crypto()
+    ec, ser = crypto()
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        signer = ser.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        signer = ser.load_pem_private_key(Path(ca_key or folder / "ca.key").read_bytes(), None)
     except FileNotFoundError as error:
-        raise DataError(f"{error.filename} is not there, so no certificate can be signed here.") from None
+        raise DataError(
+            f"{error.filename} is not there, so no certificate can be signed here. If the key of the authority is kept "
+            "elsewhere, give it with --ca-key."
+        ) from None
     left = (authority.not_valid_after_utc - now()).total_seconds() / 86400
     if left <= 0:
         raise DataError(
             f"The authority {folder / 'ca.crt'} ended on {authority.not_valid_after_utc:%Y-%m-%d}: no party would "
-            "accept what it signs. Found the federation anew (fedfactor federation init), which is a new agreement."
+            "accept what it signs. Found the federation again (fedfactor federation init), which is a new agreement."
         )
     days = min(days, left)  # no certificate outlives the authority that signed it
     key = ec.generate_private_key(ec.SECP384R1())
@@ -60,7 +70,7 @@ def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str]
 
 
 def expires(certificate: str | os.PathLike[str]) -> datetime:
-    """Tell when a certificate ends."""
+    """Return when a certificate ends."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc
@@ -74,12 +84,12 @@ def begins(certificate: str | os.PathLike[str]) -> datetime:
 
 
 def now() -> datetime:
-    """Tell the time as certificates do."""
+    """Return the time in the form of certificates."""
     return datetime.now(UTC)
 
 
 def names_host(certificate: str | os.PathLike[str], host: str) -> bool:
-    """Tell whether a certificate is made out for a host, by name or by address."""
+    """Return whether a certificate is made out for a host, by name or by address."""
     from cryptography import x509
 
     made = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
@@ -144,7 +154,7 @@ def _sign(builder: Any, signer: Any, *, authority: bool) -> Any:
 
 
 def _write(folder: Path, stem: str, key: Any, certificate: Any, ending: str = ".crt") -> None:
-    _, ser = _crypto()
+    _, ser = crypto()
     text = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
     write_atomic(folder / f"{stem}.key", text, mode=0o600)
     write_atomic(folder / f"{stem}{ending}", certificate.public_bytes(ser.Encoding.PEM), mode=0o644)

@@ -19,6 +19,7 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
+from fedfactor.core.pytree import is_mapping
 
 LOW = 0.05
 HIGH = 0.95
@@ -66,7 +67,7 @@ def check_entries(units: Mapping[str, Any], features: Sequence[str]) -> str:
     if odd:
         return f"[units] {listed(map(repr, odd), 12)} {'are' if len(odd) > 1 else 'is'} not among the agreed columns"
     for name, entry in units.items():
-        if not isinstance(entry, Mapping) or set(entry) - set(FIELDS):
+        if not is_mapping(entry) or set(entry) - set(FIELDS):
             return f"[units] {name!r} must be a range such as {{ low = 5.0, high = 20.0, unit = 'g/dl' }}"
         bounds = [entry.get("low", -math.inf), entry.get("high", math.inf)]
         if not all(type(bound) in (int, float) for bound in bounds) or not bounds[0] < bounds[1]:

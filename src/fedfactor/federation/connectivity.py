@@ -45,7 +45,7 @@ class Reached:
     ahead : float, optional
         Seconds by which this machine's clock is ahead of the server's; good to a second.
     foreign : bool
-        Whether the certificate is of another authority: somebody else may be there.
+        Whether the certificate is of another authority: another party may be there.
     """
 
     problem: str = ""
@@ -120,9 +120,8 @@ def explain(error: BaseException | str, where: str) -> Reached:
         return Reached(
             f"the agreement changed: the server serves other terms (fingerprint {served}) than you agreed to, and asks "
             "you nothing",
-            "get the present federation.toml from the coordinator, end this fedfactor join, and give it again with "
-            "that file and --accept-changes, which shows what changed (or, if your file is the newer one, ask the "
-            "coordinator to start fedfactor serve again)",
+            "read what changed, which fedfactor join prints, and consent with fedfactor accept FOLDER; join goes on by "
+            "itself (or, if your file is the newer one, ask the coordinator to start fedfactor serve again)",
         )
     if SECOND_PROCESS.lower() in text:
         return Reached(

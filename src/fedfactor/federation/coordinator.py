@@ -11,13 +11,13 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import alone_with, private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
+from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.federation import certificates, former_files
 from fedfactor.federation.connectivity import CERTIFY, SOON, moment
 from fedfactor.federation.keys import public_pem
@@ -35,11 +35,12 @@ PRESENCE = "presence.json"
 REMOVED = "removed.json"
 """Files in the server's folder: held while it is served; who is connected; who was removed without new terms."""
 
+AGREED = "terms.json"
+"""File in the server's folder: the terms that are served, for parties that have to consent to them."""
+
 READY = "ready.json"
 ORDER = "order.json"
-REPORT = "report.jsonl"
-"""Files in the server's folder: where it listens, once it does; what the serving process is to do next; and what it
-reports about that, one line at a time."""
+"""Files in the server's folder: where it listens, once it does; and an order that the serving process run."""
 
 BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
 """What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
@@ -94,6 +95,7 @@ class Coordinator:
         private_folder(self.folder)
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
         self.write_terms()
+        write_atomic(self.folder / AGREED, json.dumps(self.terms.content).encode())
         self._admit()
 
     def write_terms(self) -> None:
@@ -123,8 +125,8 @@ class Coordinator:
         """Let the others go on without a party; False when that takes a new agreement, which the caller has to make.
 
         Where the terms let a run continue without some, those who are left need not agree to anything new: the party's
-        key is shut out at once, also of a run that goes on, and nobody waits for it any more. A secure sum, and
-        ``dropouts = "wait"``, are made with everybody.
+        key is rejected at once, also in a running run, which does not wait for it any more. Secure aggregation, and
+        ``dropouts = "wait"``, need every party.
         """
         policy = self.terms.policy()
         left = set(self.terms.names) - {*self.removed(), name}
@@ -188,7 +190,7 @@ class Coordinator:
             raise
 
     def _alone(self) -> None:
-        """Hold the folder while it is served: whoever looks can tell, and a second one is refused."""
+        """Hold the folder while it is served: observers can detect it, and a second server is refused."""
         self._has_papers()
         handle = os.open(self.folder / SERVING, os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -225,14 +227,14 @@ class Coordinator:
             return False
         if status["state"] == STARTING:
             return status["time"] >= began and time.time() - status["time"] < 300.0
-        return is_locked(self.folder / "lock")  # no clock is asked, which somebody may set back
+        return is_locked(self.folder / "lock")  # no clock is asked, which may be set back
 
     def presence(self) -> dict[str, tuple[bool, str]]:
-        """Tell who is connected and since when, or who is not and when it was last seen, as the server last saw it."""
+        """Return for each party since when it is connected, or when it was last seen."""
         return self._seen() if self.served else {}
 
     def _seen(self) -> dict[str, tuple[bool, str]]:
-        """Read who was seen; whoever was connected to an earlier serving was last seen then."""
+        """Read the times at which parties were last seen, including those of an earlier server process."""
         file = self.folder / PRESENCE
         serving = self.folder / SERVING
         if not file.exists():
@@ -260,34 +262,7 @@ class Coordinator:
         seen = {name: found for name, found in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
-    def order(self, what: str) -> None:
-        """Let the serving process do something next."""
-        (self.folder / REPORT).unlink(missing_ok=True)
-        write_atomic(self.folder / ORDER, json.dumps({"what": what, "time": time.time()}).encode())
-
-    def follow(self, say: Callable[[str], Any]) -> Any:
-        """Wait until the serving process has done what was ordered; return what it reports, or raise its error."""
-        done = 0
-        while True:
-            file = self.folder / REPORT
-            lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-            for line in lines[done:]:
-                if not line.endswith("\n"):
-                    break
-                done += 1
-                told = json.loads(line)
-                if "line" not in told:
-                    file.unlink()
-                if "error" in told:
-                    raise DataError(told["error"])
-                if "result" in told:
-                    return told["result"]
-                say(told["line"])
-            if not self.served:
-                raise PassingError("fedfactor serve has ended. Start it, and give this command again; it goes on.")
-            time.sleep(0.2)
-
-    def start(self, *, again: bool = False, sure: bool = False) -> None:
+    def start(self, *, again: bool = False, sure: bool = False, accept_versions: bool = False) -> list[str]:
         """Start a run, or let an interrupted one go on.
 
         Parameters
@@ -296,19 +271,26 @@ class Coordinator:
             Forget the last run and start another.
         sure : bool
             Also one that goes on, or that was interrupted and could go on.
+        accept_versions : bool
+            Resume a run that was begun with other versions of packages: it loses the bits of an undisturbed run.
+
+        Returns
+        -------
+        list of str
+            Versions that changed since the run was begun.
         """
         if not (self.folder / "agreement.json").exists() or not self.served:
             raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
         with alone_with(self.folder / "start"):  # two at once would both find that no run goes on
-            self._start(again, sure)
+            return self._start(again, sure, accept_versions)
 
-    def _start(self, again: bool, sure: bool) -> None:
+    def _start(self, again: bool, sure: bool, accept_versions: bool) -> list[str]:
         from fedfactor.federation.model_versions import put_start
 
         kept = self.folder / "agreement.json"
         if json.loads(kept.read_bytes())["terms"] != self.terms.fingerprint:
             raise TermsError(f"{self.file} changed since the server was started. Start fedfactor serve again.")
-        self.journal.lines()  # one that was changed is told of before anything is done that belongs in it
+        self.journal.lines()  # a changed journal is reported before anything is appended
         finished = (self.folder / "result" / "run.json").exists() and not self._unfinished()
         if self.running:
             state = self.status()
@@ -336,15 +318,22 @@ class Coordinator:
         put_start(self.terms, self.folder)
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)
+        changed: list[str] = []
+        if accept_versions:
+            found = Checkpoint(self.folder / "checkpoint").accept_versions(self.terms.content["run"]["threads"])
+            changed = [f"{name} {before} became {now}" for name, (before, now) in found.items()]
+            if changed:
+                self.journal.write("versions accepted", changed=changed, round=self.status().get("round", 0))
         self._order_run(self.status())
         self.journal.write("started", terms=self.terms.fingerprint, again=again)
+        return changed
 
     def _order_run(self, before: dict[str, Any]) -> None:
         """Let the serving process begin or resume the run."""
         about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
         about |= {"round": before.get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
         write_atomic(self.folder / "status.json", json.dumps(about).encode())
-        self.order("run")
+        write_atomic(self.folder / ORDER, b"")
 
     def _abandon(self, patience: float = 60.0) -> None:
         """End the run that goes on, at once, and wait until its process has let go of the folder."""
@@ -352,7 +341,7 @@ class Coordinator:
         end = time.monotonic() + patience
         while is_locked(self.folder / "lock") or self.status()["state"] == STARTING:
             if time.monotonic() > end:
-                raise ChildError(f"The run did not end in {patience:g} s. End fedfactor serve, and begin it anew.")
+                raise ChildError(f"The run did not end in {patience:g} s. End fedfactor serve, and begin it again.")
             time.sleep(0.2)
         self.journal.write("abandoned", round=self.status().get("round", 0))
 
@@ -361,7 +350,7 @@ class Coordinator:
         return self.folder / "checkpoint" / "run.safetensors"
 
     def _of_other_terms(self) -> bool:
-        """Tell whether what was kept of a run belongs to other terms than these."""
+        """Return whether what was kept of a run belongs to other terms than these."""
         from fedfactor.core.wire import read_header
 
         if not self._checkpoint.exists():
@@ -375,7 +364,7 @@ class Coordinator:
         return set(record["finished"]) != set(record["clients"])
 
     def forget(self) -> None:
-        """Begin anew; what a finished run left is kept as an earlier version, by the name of the run."""
+        """Begin again; what a finished run left is kept as an earlier version, by the name of the run."""
         result = self.folder / "result"
         if (result / "run.json").exists():
             kept = private_folder(self.folder / "runs") / read_json(result / "run.json")["run"]
@@ -408,7 +397,7 @@ class Coordinator:
             return False
         if not state.get("round"):
             raise DataError(
-                "No round was completed, so there is no result to keep. Begin anew: fedfactor start --again"
+                "No round was completed, so there is no result to keep. Begin again: fedfactor start --again"
             )
         if not self.served:
             raise DataError(f"The run is {state['state']}, and is ended by fedfactor serve. Start that first.")
@@ -443,7 +432,7 @@ class Coordinator:
         raise PassingError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
 
     def check(self) -> None:
-        """Raise when this process serves no more, though it was not told to end."""
+        """Raise when this process serves no more, although it was not stopped."""
         if self.serving is not None:
             self.serving.check()
 

@@ -52,7 +52,7 @@ LEFT = "left.json"
 def forget(folder: Path, parts: Collection[str] = tuple(PARTS)) -> list[str]:
     """Delete these parts of a party's folder; return what was deleted.
 
-    Without its rows a party has to join anew, with the file; what it agreed to, and how much it answered, is kept.
+    Without its rows a party has to join again, with the file; what it agreed to, and how much it answered, is kept.
     """
     _at_rest(folder)
     if "rows" in parts and (folder / "data" / "about.json").exists() and (signed := folder / "signed.json").exists():
@@ -73,21 +73,49 @@ def forget(folder: Path, parts: Collection[str] = tuple(PARTS)) -> list[str]:
     return gone
 
 
-def forget_old(folder: Path, days: int, now: float | None = None) -> list[str]:
-    """Delete what was sent, and results, that are older than agreed; the list of what was sent stays."""
-    if not days:
-        return []
-    before = (now or time.time()) - days * 86400
-    old = [path for path in (folder / "sent").glob("*.safetensors") if path.stat().st_mtime < before]
+SENT_DAYS = 90
+"""Days after which the bytes that were sent in a run that is over are deleted, unless the terms or the party say so."""
+
+
+def forget_old(folder: Path, agreed: int, keep_sent: int = SENT_DAYS, now: float | None = None) -> list[str]:
+    """Delete bytes that were sent, and results, that are older than agreed; the list of what was sent stays.
+
+    Answers of a run that is not over stay, however old they are.
+
+    Parameters
+    ----------
+    folder : Path
+        The party's folder.
+    agreed : int
+        Days after which the terms let bytes and results be deleted; 0: results are kept.
+    keep_sent : int
+        Days for bytes where the terms have none; 0: they are kept.
+    now : float, optional
+        Unix time.
+    """
+    now = now or time.time()
+    days = agreed or keep_sent
+    open_answers = _unfinished(ClientFolder(folder))
+    old = [path for path in (folder / "sent").glob("*.safetensors") if path.stem not in open_answers]
+    old = [path for path in old if days and path.stat().st_mtime < now - days * 86400]
     for path in old:
         path.unlink()
-    results = [path for path in (folder / "result", *(folder / "runs").glob("*")) if _older(path, before)]
+    results = [path for path in (folder / "result", *(folder / "runs").glob("*")) if agreed]
+    results = [path for path in results if _older(path, now - agreed * 86400)]
     for path in results:
         shutil.rmtree(path)
     gone = [path.name for path in (*old, *results)]
     if gone:
         _note(folder, f"deleted what was older than {days} days", gone)
     return gone
+
+
+def _unfinished(store: ClientFolder) -> set[str]:
+    """Return the digests of what was sent in the last run, if that is not over."""
+    sent = [line for line in store.sent() if "reason" not in line]
+    if not sent or any(line["kind"] == "end" for line in sent if line["run"] == sent[-1]["run"]):
+        return set()
+    return {line["sha256"] for line in sent if line["run"] == sent[-1]["run"]}
 
 
 def leave(folder: Path) -> None:
@@ -98,7 +126,7 @@ def leave(folder: Path) -> None:
 
 
 def has_left(folder: Path) -> str:
-    """Tell when a party left for good; empty when it did not."""
+    """Return when a party left for good; empty when it did not."""
     return read_json(folder / LEFT)["time"] if (folder / LEFT).exists() else ""
 
 

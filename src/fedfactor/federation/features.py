@@ -1,4 +1,4 @@
-"""Agree on columns by name: each owner shows its column names, nobody shows a row."""
+"""Agree on columns by name: parties share column names and no rows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.printable_text import listed
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.io.file_content import Reading
 from fedfactor.io.read import load
 from fedfactor.io.row_matching import blinded, hashes_of_ids, points_of_ids, texts_of_ids
@@ -81,7 +82,7 @@ def row_names_of(table: Any, path: str | os.PathLike[str], reading: Reading) -> 
             "Parties hold columns of the same rows. Give --row-names: the file that fedfactor features wrote."
         )
     known = read_json(reading.row_names, "Make it with: fedfactor features --split columns")
-    if not isinstance(known, dict) or not all(isinstance(name, str) for name in known.values()):
+    if not is_mapping(known) or not all(isinstance(name, str) for name in known.values()):
         raise DataError(
             f"{reading.row_names} does not map ids to names. Make it with: fedfactor features --split columns"
         )
@@ -104,8 +105,8 @@ def write_names(path: str | os.PathLike[str], names: Sequence[str]) -> Path:
 
 def read_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Read what :func:`write_names` wrote."""
-    names = read_json(path, "Make it with: fedfactor features")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+    names: list[str] = read_json(path, "Make it with: fedfactor features")
+    if not is_list(names) or not names or any(type(name) is not str for name in names):
         raise DataError(f"{path} is not a list of names. Make it with: fedfactor features")
     if len(set(names)) < len(names):
         raise DataError(f"{path} names a column twice. Give every column its own name.")
@@ -120,7 +121,7 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     owners : mapping of str to sequence of str
         Column names of each owner.
     how : {"same", "union", "intersection"}
-        All must have the same columns (in any order); or every column of anybody; or only those that all have.
+        All must have the same columns (in any order); or the union of all columns; or their intersection.
 
     Returns
     -------
@@ -135,13 +136,13 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     ('weight',)
     """
     if not owners:
-        raise DataError("Nobody's columns were given.")
+        raise DataError("No party's columns were given.")
     lists = [tuple(names) for names in owners.values()]
     if all(names == lists[0] for names in lists):
         return lists[0]
     sets = [set(names) for names in lists]
-    everything = set.union(*sets)
-    common = set.intersection(*sets)
+    everything = sets[0].union(*sets)
+    common = sets[0].intersection(*sets)
     if how == "same" and everything != common:
         odd = sorted(everything - common)
         known = (f"{name!r} only at {', '.join(who for who, names in owners.items() if name in names)}" for name in odd)
@@ -171,7 +172,7 @@ def arrange(
     order = np.array([position.get(name, -1) for name in agreed], np.int64)
     there = order >= 0
     if there.all():
-        return (X if np.array_equal(order, np.arange(X.shape[1])) else X[:, order]), None
+        return (X if np.array_equal(order, np.arange(len(names))) else X[:, order]), None
     if is_sparse(X):
         from scipy.sparse import csr_array
 

@@ -34,7 +34,8 @@ WORDS: tuple[str, ...] = tuple(
 
 OF_TERMS = 12
 OF_KEY = 6
-"""Words of an agreement and of one key. Whoever writes the file could look for two agreements with the same words,
+"""Words of an agreement and of one key. The party that writes the file could look for two agreements with the same
+words,
 which takes the square root of all tries: hence twice as many for it, and a slow digest."""
 
 
@@ -69,7 +70,7 @@ def key_bytes(name: str, party: Mapping[str, Any]) -> bytes:
 
 
 def same_words(given: str | Sequence[str], right: str) -> bool:
-    """Compare words that somebody typed: capitals, commas and line breaks do not matter.
+    """Compare typed words: capitals, commas and line breaks do not matter.
 
     Examples
     --------

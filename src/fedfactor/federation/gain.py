@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +54,12 @@ class Worth:
 
 
 def divide(shard: Shard, share: float) -> tuple[Shard, Shard]:
-    """Draw rows that take no part; whoever knows the run's seed cannot tell which."""
+    """Draw rows that take no part; they cannot be derived from the run's seed."""
     if not 0 < share <= 0.5:
         raise DataError(f"--keep-out {share:g} must be above 0 and at most 0.5.")
     order = np.random.default_rng(secrets.randbits(128)).permutation(shard.n_rows)
     out = max(1, round(share * shard.n_rows))
-    return _rows(shard, np.sort(order[out:])), _rows(shard, np.sort(order[:out]))
-
-
-def _rows(shard: Shard, chosen: np.ndarray) -> Shard:
-    mask = shard.mask if shard.mask is None or isinstance(shard.mask, str) else shard.mask[chosen]
-    ids = None if shard.row_ids is None else tuple(shard.row_ids[i] for i in chosen)
-    return replace(shard, X=shard.X[chosen], mask=mask, row_ids=ids)
+    return shard.take(np.sort(order[out:])), shard.take(np.sort(order[:out]))
 
 
 def worth(folder: Path, data: Path | None = None) -> Worth:

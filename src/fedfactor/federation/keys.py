@@ -1,6 +1,6 @@
-"""Keys that tell parties apart: elliptic curve P-384, in the format of OpenSSH.
+"""Keys that identify parties: elliptic curve P-384, in the format of OpenSSH.
 
-The key with which a party signs in secure sums (Ed25519) is derived from it, so that there is one file to keep.
+The key with which a party signs in secure aggregation (Ed25519) is derived from it, so that there is one file to keep.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from fedfactor.privacy.secure_aggregation.primitives import Identity
 SIGN = "sign:"
 
 
-def _crypto() -> Any:
+def crypto() -> Any:
+    """Return the elliptic curves and the serialization of cryptography, or raise that the extra is missing."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -31,7 +32,7 @@ def make_key(path: str | os.PathLike[str], comment: str, passphrase: bytes = b""
     With a passphrase the private key is encrypted, as ``ssh-keygen`` does it; ``ssh-keygen -p`` changes it.
     """
     path = Path(path)
-    ec, ser = _crypto()
+    ec, ser = crypto()
     from cryptography.exceptions import UnsupportedAlgorithm
 
     public = Path(f"{path}.pub")
@@ -58,7 +59,7 @@ def make_key(path: str | os.PathLike[str], comment: str, passphrase: bytes = b""
 
 
 def identity_secret(path: str | os.PathLike[str]) -> bytes:
-    """Derive, from a private key, the secret with which its owner signs in secure sums."""
+    """Derive, from a private key, the secret with which its owner signs in secure aggregation."""
     return _signing_secret(_private(path))
 
 
@@ -72,7 +73,7 @@ def _signing_secret(key: Any) -> bytes:
 
 
 def signing_key(path: str | os.PathLike[str]) -> str:
-    """Read from a ``.pub`` file the key with which its owner signs in secure sums; empty when there is none."""
+    """Read from a ``.pub`` file the key with which its owner signs in secure aggregation; empty when there is none."""
     words = Path(path).read_text().split()
     found = [word.removeprefix(SIGN) for word in words[2:] if word.startswith(SIGN)]
     if found and not (len(found[0]) == 64 and all(c in "0123456789abcdef" for c in found[0])):
@@ -98,7 +99,7 @@ def public_line(path: str | os.PathLike[str]) -> str:
 
 def public_pem(line: str) -> bytes:
     """Turn an OpenSSH line into the bytes under which Flower knows the key."""
-    ec, ser = _crypto()
+    ec, ser = crypto()
     try:
         key = ser.load_ssh_public_key(line.encode())
     except Exception as error:
@@ -112,7 +113,7 @@ def public_pem(line: str) -> bytes:
 
 def line_of_private(path: str | os.PathLike[str]) -> str:
     """Read a private key and return the line of its public half."""
-    _, ser = _crypto()
+    _, ser = crypto()
     key = _private(path)
     return key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
 

@@ -151,7 +151,7 @@ def pump(source: IO[bytes], path: Path) -> None:
 def both(shown: Callable[[str], Any], path: Path) -> Callable[[str], None]:
     """Make a function that shows a line and keeps it in a log, where this library's own complaints go from now on, too.
 
-    What they are about is told in plain words as well: a terminal need not show how the program came to a refusal.
+    What they are about is described in plain words as well: a terminal need not show how the program came to a refusal.
     """
     log = LogFile(path)
     own = logging.getLogger("fedfactor")

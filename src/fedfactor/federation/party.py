@@ -11,19 +11,19 @@ import stat
 import threading
 import urllib.request
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedfactor.core.atomic_files import private_folder, write_atomic
+from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
 from fedfactor.core.checksummed_files import file_digest
 from fedfactor.core.client_data import Shard
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.rollback_detection import Witness
 from fedfactor.federation import former_files
 from fedfactor.federation import processes as children
-from fedfactor.federation.connectivity import Reached, explain, probe
+from fedfactor.federation.connectivity import Connection, Reached, explain, probe
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.gain import KEPT_OUT, divide
 from fedfactor.federation.keys import identity_secret, line_of_private
@@ -60,6 +60,7 @@ class Member:
     """
 
     def __init__(self, file: str | Path, key: str | Path, folder: str | Path | None = None) -> None:
+        self.file = Path(file)
         self.terms = Terms.read(file)
         self.key = Path(key)
         line = line_of_private(key)
@@ -73,6 +74,22 @@ class Member:
             raise TermsError(f"{file} lists no party with the key {key}. Ask {whom} to add it, and take the new file.")
         self.name = names[0]
         self.folder = Path(folder) if folder is not None else Path(self.name)
+
+    @classmethod
+    def offered(cls, folder: Path, terms: Terms) -> Member:
+        """Return the party of a folder under terms that it did not sign yet."""
+        enrolment = folder / "enrolment.json"
+        if enrolment.exists():
+            name = read_json(enrolment)["invitation"]["party"]
+        else:
+            name = ClientFolder(folder).agreement.name
+        if name not in terms.names:
+            raise TermsError(f"These terms do not list {name!r}. Ask the coordinator.")
+        member = cls.__new__(cls)
+        member.terms = terms
+        member.name = name
+        member.folder = folder
+        return member
 
     def _signed(self) -> dict[str, Any] | None:
         """Read what this folder signed up for; None when it is new."""
@@ -92,10 +109,10 @@ class Member:
         return self.terms.differences(Terms.of(kept["terms"]))
 
     def unknown(self) -> list[str]:
-        """Name the parties whose keys are known from nobody but whoever wrote the file; empty where it does not matter.
+        """Return the parties whose keys were asserted by the coordinator only; empty where it does not matter.
 
         Keys count as known when this party confirmed them before, or when one that it knows vouches for them. Without
-        a secure sum they protect nothing between the parties.
+        secure aggregation they protect nothing between the parties.
         """
         if not self.terms.guarded:
             return []
@@ -123,7 +140,7 @@ class Member:
         data : path
             The rows.
         accept_changes, replace_data : bool
-            Agree to terms that changed; begin anew with other rows.
+            Agree to terms that changed; begin again with other rows.
         confirmed : bool
             Whether :attr:`words` were compared with the other parties, by another way than through the coordinator.
         reading : Reading, optional
@@ -159,7 +176,7 @@ class Member:
         return self._with_books(store, ledger, budget, raise_budget, before)
 
     def _refuse_strangers(self) -> None:
-        """Refuse keys that nobody but the coordinator vouches for."""
+        """Refuse keys that only the coordinator asserts."""
         if unknown := self.unknown():
             least = needed(self.terms)
             dilution = (
@@ -167,7 +184,7 @@ class Member:
                 "each honest party's share of the noise smaller. "
             )
             raise TermsError(
-                f"Nobody but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
+                f"No party but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
                 f"own in their place it would read what you send alone. {dilution if least > 1 else ''}Compare the "
                 "words with the other parties by telephone, or face to face, and join with --fingerprint "
                 f'"WORDS". The words here are: {self.words}'
@@ -177,7 +194,7 @@ class Member:
         """Write the agreement of this folder again where it does not say what the signed terms say."""
         signed = self.terms.agreement(self.name).to_json()
         kept = ClientFolder(self.folder).agreement
-        if kept.to_json() != signed:  # another version made it, or somebody changed it and its checksum
+        if kept.to_json() != signed:  # another version made it, or it was changed together with its checksum
             warnings.warn(
                 f"{self.folder / 'agreement.json'} differs from the terms that this party signed up for. It was "
                 "written again from them.",
@@ -191,7 +208,7 @@ class Member:
     def _goes_on(
         self, kept: dict[str, Any], source: str, data: str | Path, accept_changes: bool, replace_data: bool
     ) -> bool:
-        """Tell whether this folder holds these terms and rows already; changes that nobody agreed to are refused."""
+        """Return whether this folder holds these terms and rows already; changes without consent are refused."""
         changes = self.changes()
         if changes and not accept_changes:
             raise TermsError(
@@ -200,7 +217,7 @@ class Member:
             )
         if kept["source"] != source and not replace_data:
             raise DataError(
-                f"{data} is not the file that {self.folder} was made from. Join with --replace-data to begin anew "
+                f"{data} is not the file that {self.folder} was made from. Join with --replace-data to begin again "
                 "with other rows."
             )
         return not changes and kept["source"] == source
@@ -287,8 +304,14 @@ class Member:
         stop: threading.Event | None = None,
         say: Callable[[str], Any] = lambda line: None,
         certificate: Path | None = None,
-    ) -> None:
+    ) -> bool | None:
         """Serve messages until stopped; raise with a plain reason when the server refuses this party.
+
+        Returns
+        -------
+        bool or None
+            None when stopped. When the party consented to other terms, which :attr:`file` then holds: whether their
+            words were compared with the other parties.
 
         Parameters
         ----------
@@ -302,6 +325,7 @@ class Member:
             Certificate for this party's key by an authority of its own organisation.
         """
         children.need_federation()
+        from fedfactor.federation.enrolment import Proposal
         from fedfactor.network.https.client import ForeignServer, PartyClient, TurnedAway
 
         stop = stop or threading.Event()
@@ -314,16 +338,23 @@ class Member:
                 remote, self.wire(certificate, remote.longest), self.folder.resolve(), self.terms.fingerprint
             )
 
+            proposal = Proposal(self, say, certificate)
+            changed = False
+
             def alive() -> bool:
+                nonlocal changed
                 for line in watch.news():
                     say(line)
-                return not stop.is_set()
+                now = Connection.of(self.folder)
+                changed = now is not None and proposal.consented(now.error)
+                return not (changed or stop.is_set())
 
             try:
                 client.serve(alive)
             except (TurnedAway, ForeignServer) as error:
                 found = explain(error.args[0], self.terms.content["server"]["address"])
                 raise ChildError(f"The server turned {self.name!r} away: {found.problem}; {found.remedy}.") from None
+            return proposal.confirmed if changed else None
 
     def wire(self, certificate: Path | None = None, most: int = 1 << 16) -> Wire:
         """Return what makes requests to the server with this party's key, and reads at most so many bytes of each."""
@@ -333,7 +364,7 @@ class Member:
         return Wire(server["address"], server["certificate"], self.key, certificate, most)
 
     def _greet(self, say: Callable[[str], Any]) -> None:
-        """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""
+        """Look before the first message: refuse a server that may be another party, and say what will go wrong."""
         (self.folder / CONNECTION).unlink(missing_ok=True)
         found = self.reach()
         if found.foreign:
@@ -367,7 +398,28 @@ def _source(data: str | Path, reading: Reading | None, keep_out: float) -> str:
     return source + (f" without {keep_out:g}" if keep_out else "")
 
 
+def together(seats: Sequence[Callable[[], Any]], say: Callable[[str], Any]) -> None:
+    """Serve several parties, each in a thread; raise at the end when one was turned away."""
+    wrong: list[Exception] = []
+
+    def serve(seat: Callable[[], Any]) -> None:
+        try:
+            seat()
+        except (FedfactorError, OSError) as error:  # one whose disk is full, too
+            say(str(error))
+            wrong.append(error)  # the others go on
+
+    threads = [threading.Thread(target=serve, args=(seat,), daemon=True) for seat in seats]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        for thread in threads:
+            thread.join(0.5)
+    for error in wrong:
+        raise error
+
+
 def stop_on_signals(stop: threading.Event) -> None:
     """Let an interrupt or a polite end set an event instead of tearing a step apart."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, frame: stop.set())

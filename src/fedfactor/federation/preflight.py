@@ -46,6 +46,24 @@ class Line:
     remedy: str = ""
 
 
+def check_party_files(
+    file: Path, key: Path, folder: Path | None, data: Path | None = None, reading: Reading | None = None
+) -> list[Line]:
+    """Look at everything that a party needs, as far as its files can be read."""
+    try:
+        return check_party(Member(file, key, folder), data, reading)
+    except FedfactorError as error:
+        remedy = f"put the file right, then again: fedfactor federation check {file} --key {key}"
+        lines = [Line("files", "wrong", str(error), remedy)]
+    with suppress(FedfactorError):  # the file itself may be what is wrong
+        terms = Terms.read(file)
+        lines += [_terms(terms), *_complete(terms), *_address(terms.address[0])]
+        host, port = terms.address
+        found = probe(host, port, terms.content["server"]["certificate"])
+        lines.append(Line("server", "wrong" if found.problem else "ok", found.problem or "answers", found.remedy))
+    return lines
+
+
 def check_party(member: Member, data: Path | None = None, reading: Reading | None = None) -> list[Line]:
     """Look at everything that a party needs; with a data file also at its columns and units."""
     terms = member.terms
@@ -110,7 +128,7 @@ def _journal(place: Coordinator) -> Line:
             "journal",
             "note",
             f"{len(deeds)} deeds, unbroken; but it does not say that run {untold[0]} finished, whose result is here",
-            "somebody put it there, or an older version made it",
+            "it was added by hand, or written by an older version",
         )
     return Line("journal", "ok", f"{len(deeds)} deeds, unbroken; {len(told)} finished runs, as the results say")
 
@@ -240,7 +258,7 @@ def _served(place: Coordinator) -> list[Line]:
             busy = probe_socket.connect_ex(("127.0.0.1", port)) == 0
         if busy:
             return [
-                Line("port", "wrong", f"somebody else listens on {port}", "end that process, or choose another port")
+                Line("port", "wrong", f"another party listens on {port}", "end that process, or choose another port")
             ]
         return [Line("port", "note", f"{port} is free; nothing is served yet", "fedfactor serve federation.toml")]
     lines: list[Line] = []
@@ -275,7 +293,7 @@ def _machine(folder: Path) -> list[Line]:
     ]
     try:
         memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # not told by this system
+    except (ValueError, OSError, AttributeError):  # not available on this system
         return lines
     tight = memory < LEAST_MEMORY
     return [

@@ -73,7 +73,7 @@ def end(child: subprocess.Popen[bytes], patience: float = 10.0) -> None:
 
 
 def free_port() -> int:
-    """Find a port of this machine that nobody uses now."""
+    """Find a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,6 +1,6 @@
 """What happens, as lines for people: the run as its party sees it, and as the coordinator does.
 
-Both read files that are written anyway, so that a terminal, a page in a browser and a log tell the same.
+Both read files that are written anyway, so that a terminal, a page in a browser and a log report the same.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def away_words(since: str) -> str:
     'last came 2030-01-02 03:04:05 UTC'
     """
     if since == APART:
-        return "asks under other terms: send it this federation.toml, to join again with --accept-changes"
+        return "asks under other terms: it is shown what changed, and consents with fedfactor accept FOLDER"
     return f"last came {since[:19]} UTC" if since else "never came"
 
 
 class PartyWatch:
-    """Tells what is new at a party: whether it is connected, and what it answered.
+    """Reports what is new at a party: whether it is connected, and what it answered.
 
     Parameters
     ----------
@@ -99,9 +99,9 @@ class PartyWatch:
         size = sent["bytes"]
         about: dict[str, Any] = {"run": sent["run"], "bytes": size}
         if kind == "refusal":
-            text = f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."
+            text = f"REFUSED: {printable(sent.get('reason', ''))}. The server learns that you refuse, and not why."
             return [self._event(text, "refused", "warning", **about)]
-        if kind == "sum":  # a message of the secure sum that the last question began
+        if kind == "sum":  # a message of secure aggregation that the last question began
             self._bytes += size
             return []
         before = self._summed()
@@ -124,17 +124,19 @@ class PartyWatch:
         return [*before, self._event(new.strip(), "run begun", run=sent["run"]) if new else ""]
 
     def _summed(self) -> list[str]:
-        """Say what a round with a secure sum sent in all its messages: known when the next one begins."""
+        """Say what a round with secure aggregation sent in all its messages: known when the next one begins."""
         text = f"{self._round}: {self._bytes} bytes sent."
-        about = {**self._about, "bytes": self._bytes}
-        said: list[str] = [self._event(text, "round", **about)] if self._round else []
+        about: dict[str, Any] = {**self._about, "bytes": self._bytes}
+        said: list[str] = []
+        if self._round:
+            said.append(self._event(text, "round", **about))
         self._round = ""
         self._bytes = 0
         return said
 
 
 class ServerWatch:
-    """Tells what is new at the coordinator: who is connected, rounds, refusals, the end."""
+    """Reports what is new at the coordinator: who is connected, rounds, refusals, the end."""
 
     def __init__(self, place: Coordinator) -> None:
         self._place = place
@@ -217,7 +219,7 @@ def run_words(status: dict[str, Any]) -> str:
 
 
 def is_locked(file: Path) -> bool:
-    """Tell whether a process holds a lock on a file."""
+    """Return whether a process holds a lock on a file."""
     import fcntl
     import os
 

@@ -22,7 +22,6 @@ from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.data_deletion import has_left
 from fedfactor.federation.party import ROW_IDS, ROW_NAMES
 from fedfactor.federation.progress_lines import away_words, is_locked
-from fedfactor.federation.stability import MARK
 from fedfactor.federation.terms import Terms
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import write_factors
@@ -53,18 +52,18 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def from_anywhere(folder: Path) -> Generator[None]:
-    """Read a folder that may come from anybody: files that do not hold what they should are a mistake in data."""
+    """Read a folder of untrusted origin: files that do not hold what they should are a mistake in data."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, AssertionError) as error:
         raise DataError(
             f"{folder} holds a file that this version of fedfactor does not write like this ({type(error).__name__}: "
-            f"{error}). Another version wrote it, or somebody changed it: look at it with the version that wrote it."
+            f"{error}). Another version wrote it, or it was changed: look at it with the version that wrote it."
         ) from error
 
 
 def status_of(place: str | os.PathLike[str], server: Path | None = None) -> dict[str, Any]:
-    """Tell where a party or the coordinator stands; ``server`` is its folder where that is not beside the file."""
+    """Return where a party or the coordinator stands; ``server`` is its folder where that is not beside the file."""
     folder = server or folder_of(place)
     with from_anywhere(folder):
         if not is_server(folder):
@@ -75,7 +74,7 @@ def status_of(place: str | os.PathLike[str], server: Path | None = None) -> dict
 
 
 def client_status(folder: Path) -> dict[str, Any]:
-    """Tell whether a party is connected, and what it has answered and sent: in all, and in its last run."""
+    """Return whether a party is connected, and what it has answered and sent: in all, and in its last run."""
     store = ClientFolder(folder)
     sent = store.sent()
     mine = store.agreement
@@ -218,7 +217,7 @@ def _privacy(folder: Path) -> str:
 
 
 def is_server(folder: Path) -> bool:
-    """Tell the server's folder from a client's."""
+    """Distinguish the server's folder from a client's."""
     return (folder / "server.json").exists()
 
 
@@ -259,13 +258,13 @@ def going_on(folder: Path) -> str:
 
 def _going_on(folder: Path) -> str:
     if is_server(folder):
-        about = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
+        about: dict[str, Any] = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
         run = about.get("run")
         rounds = about.get("round")
         known = server_results(folder)
     else:
         store = ClientFolder(folder)
-        sent = [line for line in store.sent() if line["kind"] in ("survey", "step") and not line["run"].endswith(MARK)]
+        sent = [line for line in store.sent() if line["kind"] in ("survey", "step")]
         run = sent[-1]["run"] if sent else None
         known = store.results()
         rounds = len(_rounds(sent, run)) if run else 0
@@ -290,7 +289,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     store = ClientFolder(folder)
     store.agreement = agreement  # that of the run: the folder's own may be another, or was forgotten with its rows
     sent = [line for line in store.sent() if line["run"] == about.get("run")]
-    record = {
+    record: dict[str, Any] = {
         "algorithm": agreement.algorithm.rpartition(":")[2],
         "settings": agreement.settings,
         "seed": agreement.seed,

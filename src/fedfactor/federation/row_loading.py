@@ -99,7 +99,7 @@ def _prepare_columns(path: str | os.PathLike[str], terms: Terms, name: str, read
 
 
 def count_subjects(shard: Shard, terms: Terms, name: str) -> tuple[Shard, np.ndarray | None]:
-    """Tell, where the agreed noise protects subjects, which rows count; what names a subject is no measurement."""
+    """State, where the agreed noise protects subjects, which rows count; what names a subject is no measurement."""
     assumed = terms.noise.get("rows", math.inf)
     if shard.n_rows > 2 * assumed:
         raise DataError(

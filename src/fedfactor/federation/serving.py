@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import read_json, write_atomic
-from fedfactor.core.errors import DataError, FedfactorError
+from fedfactor.core.errors import DataError
 from fedfactor.engines.checkpoint import environment
 from fedfactor.federation.processes import ChildError, PassingError
 from fedfactor.network.client_storage import Agreement
@@ -84,6 +84,7 @@ class Serving:
     """
 
     def __init__(self, place: Coordinator, listen: str, authorities: tuple[Path, ...]) -> None:
+        from fedfactor.federation.coordinator import AGREED
         from fedfactor.network.https.identity import server_context
         from fedfactor.network.https.party_queues import PartyQueues
         from fedfactor.network.https.server import HttpsServer
@@ -102,7 +103,10 @@ class Serving:
         sockets = _open(host, port)
         self.where = f"{'[::]' if not host else f'[{host}]' if ':' in host else host}:{sockets[0].getsockname()[1]}"
         self.queues = PartyQueues(lambda: registered.parties().values())
-        self._server = HttpsServer(self.queues, registered.parties, registered.served, context)
+        agreed = self._folder / AGREED
+        self._server = HttpsServer(
+            self.queues, registered.parties, registered.served, context, agreement=agreed.read_bytes
+        )
         self._server.start(sockets)
         self._ended = threading.Event()
         self._worker = threading.Thread(target=self._work, name="fedfactor-runs", daemon=True)
@@ -133,13 +137,9 @@ class Serving:
         while not self._ended.wait(LOOK):
             if not order.exists():
                 continue
-            what = read_json(order)["what"]
             order.unlink()
             try:
-                if what == "run":
-                    self._run()
-                else:
-                    self._stability()
+                self._run()
             except SystemExit:  # the server ends
                 return
             finally:
@@ -150,7 +150,7 @@ class Serving:
         try:
             about = read_json(self._folder / "server.json")
             server = Server(self._folder, Agreement.read(self._folder), WaitingRules(**about["policy"]), self.queues)
-        except Exception as error:  # it could not begin: nobody else would say so
+        except Exception as error:  # it could not begin: no other party would say so
             status = {**self._place.status(), "state": "failed", "reason": f"{type(error).__name__}: {error}"}
             write_atomic(self._folder / "status.json", json.dumps({**status, "time": time.time()}).encode())
             logger.error("The run could not begin: %s", error, exc_info=error)
@@ -161,21 +161,6 @@ class Serving:
             pass  # in the status
         except Exception as error:
             logger.error("The run failed: %s", error, exc_info=error)
-
-    def _stability(self) -> None:
-        """Make the runs that the terms allow to see what is stable, and report to the command that ordered them."""
-        from fedfactor.federation.coordinator import REPORT
-        from fedfactor.federation.stability import refuse_absent, stability
-
-        def report(**about: Any) -> None:
-            with (self._folder / REPORT).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(about) + "\n")
-
-        try:
-            refuse_absent(self._place, self.queues)
-            report(result=stability(self._place, self.queues, lambda line: report(line=line)))
-        except (FedfactorError, OSError, ValueError) as error:
-            report(error=str(error))
 
 
 def journalled(server: Server) -> None:

@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.secure_aggregation import LEAST
 from fedfactor.privacy.minimums import Minimums
 from fedfactor.privacy.transform_registry import link_of
+
+REVOKED = "revoked.json"
+"""File in the server's folder: keys that count no more."""
+
+LEFT = "left"
+"""Reason of a party that left in order: its key may come back."""
 
 
 def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tuple[Path, Path, Path] | None:
@@ -57,7 +64,7 @@ def found(
     privacy: Mapping[str, Any] | None = None,
     steps: Sequence[str] = (),
     missing: str = "none",
-    stability: int = 0,
+    settings: Sequence[str] = (),
     split: str = "rows",
 ) -> Path:
     """Write a new ``federation.toml`` and the server's certificates."""
@@ -73,7 +80,7 @@ def found(
     content["privacy"] |= {"minimum_rows": Minimums().rows_for(rank), **(privacy or {})}
     content["preprocess"] |= {"steps": list(steps), "missing_values": missing}
     content["features"]["split"] = split
-    content["stability"] = {"seeds": stability, "leave_out": bool(stability) and not privacy}
+    _set(content, settings)
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
     if own is None:
@@ -89,8 +96,46 @@ def found(
     return file
 
 
+def _set(content: dict[str, Any], settings: Sequence[str]) -> None:
+    """Put ``SECTION.ENTRY=VALUE`` into the content of terms; :meth:`Terms.of` checks it as a whole afterwards.
+
+    Examples
+    --------
+    >>> content = {"limits": {"runs": 10}, "algorithm": {"name": "PooledNMF"}}
+    >>> _set(content, ["limits.runs=3", "algorithm.tol=1e-4", "algorithm.loss=kullback-leibler"])
+    >>> content["limits"], content["algorithm"]
+    ({'runs': 3}, {'name': 'PooledNMF', 'tol': 0.0001, 'loss': 'kullback-leibler'})
+    """
+    for word in settings:
+        path, equals, text = word.partition("=")
+        section, dot, entry = path.partition(".")
+        if not (equals and dot and entry) or section not in DEFAULTS:
+            raise DataError(
+                f"{word!r} is not SECTION.ENTRY=VALUE, such as limits.runs=3. Sections: {', '.join(DEFAULTS)}."
+            )
+        try:
+            value: Any = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text  # a text needs no quotation marks
+        if not isinstance(value, bool | int | float | str | list | dict):
+            value = text  # a day stays a text
+        usual = DEFAULTS[section].get(entry)
+        content[section][entry] = float(value) if isinstance(usual, float) and type(value) is int else value
+
+
+def change(file: Path, settings: Sequence[str]) -> Terms:
+    """Change terms; what they decide about parties and columns is changed by other commands."""
+    content = copy.deepcopy(dict(Terms.read(file).content))
+    for section, entries in DEFAULTS.items():
+        content[section] = {**entries, **content.get(section, {})}
+    _set(content, settings)
+    terms = terms_writer.save(file, content)
+    write_down(file, "changed", what=list(settings), terms=terms.fingerprint)
+    return terms
+
+
 def named_keys(given: Sequence[str]) -> list[tuple[str, Path]]:
-    """Tell whose key is in which file: a name and its file, or files that are called ``NAME.key.pub``.
+    """Return whose key is in which file: a name and its file, or files that are called ``NAME.key.pub``.
 
     Examples
     --------
@@ -105,13 +150,37 @@ def named_keys(given: Sequence[str]) -> list[tuple[str, Path]]:
     return [(Path(word).name.removesuffix(".key.pub"), Path(word)) for word in given]
 
 
-def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Terms:
-    """Add a party, or give it a new key, with what others wrote to vouch for it."""
+def revoked(file: Path) -> list[dict[str, str]]:
+    """Return the keys that count no more: of which party, since when, and why."""
+    place = file.resolve().parent / "server" / REVOKED
+    return read_json(place) if place.exists() else []
+
+
+def revoke(file: Path, name: str, reason: str) -> None:
+    """Note that the key of a party counts no more: it is not taken again."""
+    line = Terms.read(file).content["parties"][name]["key"]
+    place = file.resolve().parent / "server" / REVOKED
+    if place.parent.is_dir():
+        about = {"party": name, "key": line, "date": time.strftime("%Y-%m-%d", time.gmtime()), "reason": reason}
+        write_atomic(place, json.dumps([*revoked(file), about], indent=1).encode())
+        write_down(file, "key revoked", party=name, reason=reason)
+
+
+def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = (), reason: str = "replaced") -> Terms:
+    """Add a party, or give it a new key, which revokes its former one, with what others wrote to vouch for it."""
     content = copy.deepcopy(dict(Terms.read(file).content))
     line = keys.public_line(key)
+    for old in revoked(file):
+        if old["key"] == line and old["reason"] != LEFT:
+            raise DataError(
+                f"{key} was revoked on {old['date']} ({old['reason']}). Have the party make another key: fedfactor "
+                "keygen."
+            )
     twice = [other for other, party in content["parties"].items() if party["key"] == line and other != name]
     if twice:
         raise DataError(f"{key} is the key of {twice[0]!r} already. Every party needs its own.")
+    if name in content["parties"] and content["parties"][name]["key"] != line:
+        revoke(file, name, reason)
     content["parties"][name] = vouching.read_public(key)
     if vouched:
         content["parties"][name]["vouched"] = [path.read_text().strip() for path in vouched]
@@ -122,7 +191,8 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
     terms = terms_writer.save(file, content)
     write_down(file, "added", party=name, key=words_of_key(terms, name))
     server = file.resolve().parent / "server"
-    if name in (gone := read_json(server / REMOVED) if (server / REMOVED).exists() else []):
+    gone: list[str] = read_json(server / REMOVED) if (server / REMOVED).exists() else []
+    if name in gone:
         write_atomic(server / REMOVED, json.dumps([other for other in gone if other != name]).encode())
     return terms
 
@@ -139,8 +209,8 @@ def dismiss(file: Path, name: str) -> Terms:
     terms = Terms.read(file)
     if terms.secure and len(terms.names) <= LEAST:
         raise DataError(
-            f"Without {name!r} there would be {len(terms.names) - 1} parties, and a secure sum needs {LEAST}. Add "
-            "another party first (fedfactor federation add), or found a new federation."
+            f"Without {name!r} there would be {len(terms.names) - 1} parties, and secure aggregation needs {LEAST}. "
+            "Add another party first (fedfactor federation add), or found a new federation."
         )
     content = copy.deepcopy(dict(terms.content))
     del content["parties"][name]
@@ -161,10 +231,16 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     """Write the agreed columns into the file."""
     if absent not in ("zero", "missing"):
         raise DataError(f"--absent {absent!r} is not known. Use zero or missing.")
+    columns = {path.name.removesuffix(".features.json"): read_names(path) for path in lists}
+    return agree_on_lists(file, columns, how, absent)
+
+
+def agree_on_lists(file: Path, lists: Mapping[str, Sequence[str]], how: How, absent: str) -> Terms:
+    """Write the columns on which these lists agree into the file."""
     content = copy.deepcopy(dict(Terms.read(file).content))
     if content["features"].get("split") == "columns":
         how = "intersection"  # of rows, which all parties must have
-    names = agree({path.name.removesuffix(".features.json"): read_names(path) for path in lists}, how)
+    names = agree(lists, how)
     content["features"] |= {"how": how, "absent": absent, "sha256": features_hash(names), "names": list(names)}
     terms = terms_writer.save(file, content)
     write_down(file, "columns agreed", columns=len(names), how=how, terms=terms.fingerprint)
@@ -174,7 +250,7 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
 def _sent(terms: Terms) -> list[str]:
     """Say what leaves a party, in the words of each kind of upload."""
     if not (terms.names and terms.features):
-        return ["what the algorithm sends; told here once parties and columns are agreed on"]
+        return ["what the algorithm sends; shown here once parties and columns are agreed on"]
     algorithm = terms.agreement().make() if terms.noise else terms.algorithm()
     kinds = [kind for kind in algorithm.messages(terms.meta()) if hasattr(kind, "uplink")]
     texts = (" ".join((kind.__doc__ or kind.__name__).split()).split(". ``")[0] for kind in kinds)
@@ -190,7 +266,7 @@ def _sent(terms: Terms) -> list[str]:
 def words(terms: Terms, *, spoken: bool = True) -> str:
     """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it.
 
-    ``spoken=False`` leaves out the fingerprint in words, where words that somebody gave are to be compared with them.
+    ``spoken=False`` leaves out the fingerprint in words, where given words are to be compared with them.
     """
     c = terms.content
     policy = terms.policy()
@@ -226,7 +302,6 @@ def words(terms: Terms, *, spoken: bool = True) -> str:
         *_noise(terms),
         *_rare(terms),
         f"Refused      who has fewer than {terms.least_rows} {'columns' if terms.by_columns else 'rows'}{below}",
-        *_further_runs(terms),
         f"Limits       you answer at most {runs} runs{most} of this algorithm with these settings, and count them "
         f"yourself{last}",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
@@ -251,7 +326,8 @@ def _rows_in_common(terms: Terms) -> list[str]:
         f"{terms.content['features']['sha256'][:16]}",
         "             every party learns which of its rows all others have, too",
         "Columns      those of your file; their names and your part of V stay with you",
-        "U            a vector for each common row, which every party and the coordinator sees: whoever knows some "
+        "U            a vector for each common row, which every party and the coordinator sees: the party that "
+        "knows some "
         "columns of a row can predict others from it",
     ]
 
@@ -267,7 +343,7 @@ def _columns(features: Any) -> str:
 
 
 def _noise(terms: Terms) -> list[str]:
-    """Say what the noise promises, to whom, and what it rests on."""
+    """Describe the guarantee of the noise, the protected unit, and its assumptions."""
     noise = terms.noise
     if not noise:
         return []
@@ -289,13 +365,14 @@ def _noise(terms: Terms) -> list[str]:
             for share in (terms.noise_share,)
             if share
         ),
-        f"{'':12} holds unless more than {noise['colluding']} parties tell the server their noise; all must be there",
+        f"{'':12} holds unless more than {noise['colluding']} parties reveal their noise to the server; all must be "
+        f"there",
         f"{'':12} your own ledger counts what your rows have cost, and refuses what is beyond their budget",
     ]
 
 
 def _rare(terms: Terms) -> list[str]:
-    """Say which columns are left out of secure sums, and what it means when none is."""
+    """Say which columns are left out of secure aggregation, and what it means when none is."""
     if not terms.secure or terms.noise:
         return []
     rows, parties = (terms.content["privacy"][entry] for entry in ("column_rows", "column_parties"))
@@ -303,15 +380,6 @@ def _rare(terms: Terms) -> list[str]:
         said = f"only a column of fewer than {parties} parties" if parties > 1 else "NO COLUMN"
         return [f"Rare columns {said} is left out: where one row fills a column, the sum shows that row's part"]
     return [f"Rare columns those that fewer than {rows} rows, or {parties} parties, fill are left out of the sums"]
-
-
-def _further_runs(terms: Terms) -> list[str]:
-    """Say which runs are made only to see what is stable."""
-    seeds, leave_out = terms.stability
-    kinds = [f"{seeds} runs with other seeds"] * bool(seeds) + ["one without each party"] * leave_out
-    paid = ", and costs its ε" if terms.noise else ""
-    said = f"Stability    {' and '.join(kinds)} may be made to compare components; each is counted{paid}"
-    return [said] if kinds else []
 
 
 def words_of_key(terms: Terms, name: str) -> str:

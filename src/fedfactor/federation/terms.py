@@ -18,6 +18,8 @@ import numpy as np
 from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
+from fedfactor.core.parameters import with_tuples
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.engines.capabilities import SupportsWarmStart, for_columns
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
@@ -46,7 +48,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "report_error": True,
         "links": [],
     },
-    "stability": {"seeds": 0, "leave_out": False},
     "limits": {"runs": 10, "rounds": 0, "until": "", "since": "", "keep": 0},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "units": {},
@@ -73,7 +74,7 @@ SECOND: dict[str, dict[str, Any]] = {
     "privacy": {"public_rows": 0},
 }
 """Further entries in format 2: a random identifier of the federation; what parties hold, rows or columns; the number
-of rows of all parties where it may be public (0: not told)."""
+of rows of all parties where it may be public (0: not public)."""
 
 SUMS = {"protocol": "verified", "totals": "parties"}
 """Further entries of [privacy] in format 2 where uploads are summed in secret: how, and who sees the totals."""
@@ -163,9 +164,8 @@ class Terms:
         for section, entry in LATER:
             if content[section][entry] == DEFAULTS[section][entry]:
                 del content[section][entry]
-        for section in ("units", "stability"):
-            if content[section] == DEFAULTS[section]:
-                del content[section]
+        if not content["units"]:
+            del content["units"]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -194,7 +194,7 @@ class Terms:
         if c["features"]["absent"] not in ("zero", "missing"):
             raise TermsError("[features] absent must be 'zero' or 'missing'.")
         if names and c["features"]["sha256"] != features_hash(names):
-            raise TermsError("[features] sha256 is not that of the names. Somebody changed one and not the other.")
+            raise TermsError("[features] sha256 is not that of the names. A party changed one and not the other.")
         if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
             raise TermsError("[features] names must be different texts.")
         if wrong := check_entries(c.get("units", {}), names):
@@ -208,7 +208,6 @@ class Terms:
         if self.noise:
             self._check_noise()
         self._check_start()
-        self._check_stability()
 
     def _check_second(self) -> None:
         """Check the entries that format 2 added."""
@@ -227,7 +226,7 @@ class Terms:
         if c["privacy"].get("protocol", "verified") != "verified":
             raise TermsError("[privacy] protocol must be 'verified': every party checks the question and the total.")
         if c["privacy"].get("totals", "parties") != "parties":
-            raise TermsError("[privacy] totals must be 'parties': whoever checks a total sees it.")
+            raise TermsError("[privacy] totals must be 'parties': the party that checks a total sees it.")
 
     def _check_columns(self) -> None:
         """Reject what does not go with parties that hold columns, whose agreed features are hashed ids of rows."""
@@ -246,30 +245,11 @@ class Terms:
                 "Each party prepares its own columns before it joins."
             )
 
-    def _check_stability(self) -> None:
-        """Refuse further runs that would say nothing, and those that would undo what hides single uploads."""
-        seeds, leave_out = self.stability
-        if type(seeds) is not int or seeds < 0 or not isinstance(leave_out, bool):
-            raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
-        if not seeds and not leave_out:
-            return
-        if not isinstance(self.algorithm(), SupportsWarmStart):
-            raise TermsError("[stability] is for PooledNMF, whose first components the server draws.")
-        if seeds and self.start:
-            raise TermsError("[stability] seeds draw other first components, and [run] start fixes them. Take one.")
-        if leave_out and self.secure:
-            raise TermsError(
-                "[stability] leave_out = true would open a secure sum: the sums with and without a party differ by "
-                "what that party sends, and whoever holds both can read it. Leave it out; seeds can stay. What a party "
-                "changes takes a new agreement without it (fedfactor federation remove), which all are asked for, and "
-                "noise (protect = 'dp') if the difference is to be hidden."
-            )
-
     def _check_start(self) -> None:
         """Refuse a start that no version can be, and one where it has no place."""
         if not self.start:
             return
-        if not isinstance(self.start, str) or not _START.fullmatch(self.start):
+        if type(self.start) is not str or not _START.fullmatch(self.start):
             raise TermsError(
                 f"[run] start = {self.start!r} is no fingerprint of components. Use fedfactor federation next."
             )
@@ -277,8 +257,8 @@ class Terms:
             raise TermsError("[run] start names components to the bit, which payload = 'float16' would round.")
         if self.noise:
             raise TermsError(
-                "[run] start names components that rows have shaped, and epsilon would not count what they tell. Leave "
-                "it out where noise protects a run."
+                "[run] start names components that rows have shaped, and epsilon would not count what they reveal. "
+                "Leave it out where noise protects a run."
             )
         if not isinstance(self.algorithm(), SupportsWarmStart):
             raise TermsError(f"{type(self.algorithm()).__name__} cannot start at components of an earlier run.")
@@ -320,11 +300,11 @@ class Terms:
     def _check_parties(self) -> None:
         for name, party in self.content["parties"].items():
             if set(party) - {"sign", "vouched", *(("certificate",) if self.id else ())} != {"key"}:
-                raise TermsError(f"[parties.{name}] needs the entry key, and for a secure sum the entry sign.")
+                raise TermsError(f"[parties.{name}] needs the entry key, and for secure aggregation the entry sign.")
             check_party_name(name)
-            signed = party.get("vouched", [])
+            signed: list[Any] = party.get("vouched", [])
             form = _VOUCHED[self.content["federation"]["format"]]
-            if not isinstance(signed, list) or not all(isinstance(s, str) and form.fullmatch(s) for s in signed):
+            if not is_list(signed) or not all(isinstance(s, str) and form.fullmatch(s) for s in signed):
                 raise TermsError(f"[parties.{name}] vouched is not what fedfactor vouch writes. Add the party again.")
         for entry in ("key", "sign", "certificate"):
             owner: dict[str, str] = {}
@@ -351,7 +331,9 @@ class Terms:
 
     @property
     def notice(self) -> str:
-        """Say what the parties and the coordinator see of sums, to whoever is asked to join; empty in the clear."""
+        """Describe what the parties and the coordinator see of sums, for a party that is asked to join; empty in the
+        clear.
+        """
         if not self.secure:
             return ""
         told = "sum of all uploads" + (" with noise" if self.noise else "")
@@ -368,14 +350,8 @@ class Terms:
 
     @property
     def start(self) -> str:
-        """Fingerprint of the components that a run starts at; empty when it begins anew."""
+        """Fingerprint of the components that a run starts at; empty when it begins again."""
         return self.content["run"].get("start", "")
-
-    @property
-    def stability(self) -> tuple[int, bool]:
-        """Further runs to see which components are stable: with so many other seeds, and without each party."""
-        agreed = self.content.get("stability", DEFAULTS["stability"])
-        return agreed["seeds"], agreed["leave_out"]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -409,7 +385,7 @@ class Terms:
             cls = algorithm_class(str(settings.pop("name")))
         except ValueError as error:
             raise TermsError(str(error)) from None
-        known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        known = {field.name: field for field in fields(cls)}
         odd = sorted(set(settings) - set(known))
         if odd:
             raise TermsError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
@@ -417,7 +393,7 @@ class Terms:
         lacking = [name for name in lacking if name not in settings]
         if lacking:
             raise TermsError(f"[algorithm] lacks {lacking[0]!r}, which {cls.__name__} needs.")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+        return cls(**with_tuples(settings))
 
     def preprocess(self) -> Preprocess:
         """Build the agreed preprocessing."""
@@ -448,7 +424,7 @@ class Terms:
         return self.content["features"]["how"] == "union" and self.content["features"]["absent"] == "missing"
 
     def policy(self) -> WaitingRules:
-        """Who must take part; where no number was agreed, more than half, or everybody where nobody may be missing."""
+        """Who must take part; where no number was agreed, more than half, or every party where none may be missing."""
         given = dict(self.content["policy"])
         most = len(self.names)
         given["minimum"] = given["minimum"] or (most // 2 + 1 if given["dropouts"] == "continue" else most)
@@ -471,13 +447,13 @@ class Terms:
         return {name: privacy[name] for name in NOISE if name not in absent}
 
     def _check_noise(self) -> None:
-        """Refuse noise that could not protect, whoever takes part."""
+        """Refuse noise that could not protect any choice of participants."""
         from fedfactor.privacy.dp import against_noise, dp
 
         privacy = self.content["privacy"]
         for entry, usual in NOISE.items():
-            kinds = (int, float) if isinstance(usual, float) else (type(usual),)
-            if type(privacy[entry]) not in kinds:
+            number = isinstance(usual, float) and type(privacy[entry]) is int
+            if not number and type(privacy[entry]) is not type(usual):
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be like {usual!r}.")
         if privacy.get("links"):
             raise TermsError("[privacy] protect = 'dp' brings its own bound and noise: leave links out.")
@@ -528,7 +504,7 @@ class Terms:
     def links(self) -> tuple[dict[str, Any], ...]:
         """What becomes of an upload at its party, in order: links by name, each with its settings."""
         given: Any = self.content["privacy"].get("links", [])
-        if not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
+        if not is_list(given) or not all(map(is_mapping, given)):
             raise TermsError("[privacy] links must be a list such as [{ link = 'Clip', norm = 1.0 }].")
         if not given:
             return ()
@@ -539,7 +515,7 @@ class Terms:
         except (ValueError, TypeError) as error:
             raise TermsError(f"[privacy] links: {error}") from None
         if any(noisy) and self.content["privacy"]["report_error"]:
-            raise TermsError("[privacy] report_error would tell an exact error beside the noise: set it to false.")
+            raise TermsError("[privacy] report_error would report an exact error beside the noise: set it to false.")
         if any(noisy) and self.preprocess().survey:
             raise TermsError(f"{self.preprocess().survey} would show each party's column sums without noise.")
         return tuple(dict(entry) for entry in given)
@@ -555,24 +531,25 @@ class Terms:
         return agreement
 
     def _check_secure(self, algorithm: Algorithm, meta: Meta) -> None:
-        """Refuse what a secure sum cannot be made of."""
+        """Refuse what secure aggregation cannot be made of."""
         rule = Minimums().rows_for(getattr(algorithm, "n_components", 0))
         if not self.noise and self.least_rows < rule and "small-client" not in self.content["privacy"]["allow"]:
             raise TermsError(
-                f"[privacy] minimum_rows = {self.least_rows} is below {rule}, the rule for a secure sum at this rank: "
+                f"[privacy] minimum_rows = {self.least_rows} is below {rule}, the rule for secure aggregation at "
+                f"this rank: "
                 'sums of few rows say much about each. Raise it, or write allow = ["small-client"].'
             )
         if len(self.names) < LEAST:
-            raise TermsError(f"a secure sum needs {LEAST} parties: of two, each can read the other's part.")
+            raise TermsError(f"secure aggregation needs {LEAST} parties: of two, each can read the other's part.")
         unsigned = [name for name in self.names if not self.content["parties"][name].get("sign")]
         if unsigned:
             raise TermsError(f"[parties.{unsigned[0]}] has no signing key. Add it again with the whole .pub file.")
         if self.content["run"]["payload"] != "exact":
-            raise TermsError("a secure sum has payloads of its own kind: set [run] payload = 'exact'.")
+            raise TermsError("secure aggregation has payloads of its own kind: set [run] payload = 'exact'.")
         if self.preprocess().survey:
             raise TermsError(f"{self.preprocess().survey} would show each party's column sums. {INSTEAD}")
         if getattr(type(algorithm), "asynchronous", False):
-            raise TermsError(f"{type(algorithm).__name__} merges single uploads; a secure sum hides them.")
+            raise TermsError(f"{type(algorithm).__name__} merges single uploads; secure aggregation hides them.")
         uploads(algorithm.messages(meta))
 
     def _with_noise(self, algorithm: Algorithm, meta: Meta) -> tuple[Algorithm, dict[str, Any]]:
@@ -589,7 +566,7 @@ class Terms:
     def agreement(self, name: str = "") -> Agreement:
         """Say the same in the words of engines, once there are parties and features."""
         if not self.names:
-            raise TermsError("nobody is in [parties] yet. The coordinator adds each with: fedfactor federation add")
+            raise TermsError("[parties] is empty. The coordinator adds each with: fedfactor federation add")
         if not self.features:
             raise TermsError("[features] names is empty. The coordinator fills it with: fedfactor federation agree")
         if name and name not in self.names:
@@ -606,7 +583,7 @@ class Terms:
         if self.id and not self.secure and not meta.n_rows and getattr(algorithm, "solver", "") == "counts":
             raise TermsError(
                 f"{type(algorithm).__name__} looks at a share of the rows, and without a public number of rows no "
-                "party can tell a share from a single row. Set [privacy] public_rows, or protect = 'secure-sum'."
+                "party can distinguish a share from a single row. Set [privacy] public_rows, or protect = 'secure-sum'."
             )
         if self.secure:
             self._check_secure(algorithm, meta)
@@ -632,7 +609,6 @@ class Terms:
             noise=noise,
             start=self.start,
             federation=self.id or self.content["federation"]["name"],
-            further_seeds=self.stability[0],
         )
         return self._check_links(made)
 
@@ -666,7 +642,7 @@ class Terms:
                 found.append(f"parties: {name} was removed")
                 continue
             by = vouchers(self, name, registry(other))
-            vouched = f"vouched for by {', '.join(by)}" if by else "nobody vouches for it"
+            vouched = f"vouched for by {', '.join(by)}" if by else "no party vouches for it"
             words = key_words(name, new)
             if old is None:
                 found.append(f'parties: {name} was added, with the key "{words}"; {vouched}')
@@ -701,13 +677,13 @@ class Terms:
             return []
         return [
             f"PARTIES: the sums of the old and of the new agreement differ by what {', '.join(moved)} "
-            f"{'sends' if len(moved) == 1 else 'send'}, and whoever holds both can read it. Only noise (protect = "
-            "'dp') hides that"
+            f"{'sends' if len(moved) == 1 else 'send'}, and the party that holds both can read it. Only noise "
+            "(protect = 'dp') hides that"
         ]
 
 
 def has_rank(algorithm: str) -> bool:
-    """Tell whether an algorithm has a number of components; an unknown one is refused elsewhere.
+    """Return whether an algorithm has a number of components; an unknown one is refused elsewhere.
 
     Examples
     --------
@@ -715,7 +691,7 @@ def has_rank(algorithm: str) -> bool:
     (True, False)
     """
     try:
-        return "n_components" in {field.name for field in fields(algorithm_class(algorithm))}  # type: ignore[arg-type]
+        return "n_components" in {field.name for field in fields(algorithm_class(algorithm))}
     except ValueError:
         return True
 
@@ -748,14 +724,14 @@ def features_hash(names: Any) -> str:
 def _check_tables(raw: Mapping[str, Any]) -> None:
     """Refuse a single value where a section is expected."""
     parties: Any = raw.get("parties", {})
-    inner = {f"parties.{name}": party for name, party in parties.items()} if isinstance(parties, Mapping) else {}
+    inner = {f"parties.{name}": party for name, party in parties.items()} if is_mapping(parties) else {}
     for name, table in {**raw, **inner}.items():
         if not isinstance(table, Mapping):
             raise TermsError(f"{name} = {_short(table)} must be a section, [{name}], with entries of its own.")
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(node, Mapping):
+    if is_mapping(node):
         return {key: value for name, part in node.items() for key, value in _flat(part, f"{path}.{name}").items()}
     return {path.lstrip("."): node}
 

@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.federation.terms import DEFAULTS, Terms
 
 NOTES = {
-    "federation": "What this is for, and whom to ask. id: drawn once; keys and vouchers are bound to it.",
+    "federation": "Purpose and contact. id: drawn once; keys and vouchers are bound to it.",
     "server": "Where the server listens, and the certificate that it must show.",
     "algorithm": "What is computed. Entries beside the name are the algorithm's settings.",
     "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
     "policy": (
-        "minimum: parties that a round needs (0: more than half). dropouts: continue, or wait (nobody may be missing; "
-        "always so with a secure sum).\n# Times are in seconds; absent (60 unless given): how long a round waits for "
+        "minimum: parties that a round needs (0: more than half). dropouts: continue, or wait (no party may be "
+        "missing; always so with secure aggregation).\n# Times are in seconds; absent (60 unless given): how long a "
+        "round waits for "
         "a party that is known to be unavailable."
     ),
     "privacy": (
@@ -28,12 +30,9 @@ NOTES = {
         "# minimum_rows: who has fewer may not take part (0: ten for each component, and at least 100).\n"
         "# With secure-sum, a column that fewer rows or parties fill is left out."
         "\n# protocol = verified: every party computes the next question itself, checks every total, and so sees it "
-        "(totals = parties).\n# public_rows: the number of rows of all parties, where that may be known (0: not told)."
+        "(totals = parties).\n# public_rows: the number of rows of all parties, where that may be known (0: not "
+        "public)."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
-    ),
-    "stability": (
-        "Further runs to see which components are stable: with so many other seeds, and (in the clear only) one "
-        "without each party.\n# Each counts as a run."
     ),
     "limits": (
         "How much every party answers, counted by itself: runs, rounds in all of them (0: any), first and last day.\n"
@@ -41,12 +40,12 @@ NOTES = {
     ),
     "features": "The agreed columns, in order. split: what each party holds.\n"
     "# how: same, union (absent cells are zero or missing), intersection.",
-    "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is told.",
+    "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is warned.",
     "preprocess": (
         "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].\n"
-        "# scale declared: by the upper ends of [units], made of no rows, so also for a secure sum and noise."
+        "# scale declared: by the upper ends of [units], made of no rows, so also for secure aggregation and noise."
     ),
-    "parties": "Who may join: the public key of each. Nobody else is spoken to.",
+    "parties": "Who may join: the public key of each. No other party is spoken to.",
 }
 
 HEAD = """\
@@ -85,12 +84,12 @@ def _key(name: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, str) and "\n" in value and _is_plain(value):
         return f'"""\n{value}"""'
-    if isinstance(value, list | tuple):
+    if is_list(value):
         items = [_value(item) for item in value]
         if sum(map(len, items)) < 90:
             return f"[{', '.join(items)}]"
         return "[\n" + "".join(f"  {item},\n" for item in items) + "]"
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return "{ " + ", ".join(f"{key} = {_value(part)}" for key, part in value.items()) + " }"
     if value is None:
         raise ValueError("TOML has no null: leave the entry out.")
@@ -102,5 +101,5 @@ def _one_line(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Tell whether a text of several lines may stand as it is."""
+    """Return whether a text of several lines may stand as it is."""
     return all(line.isprintable() for line in text.split("\n")) and '"""' not in text and "\\" not in text

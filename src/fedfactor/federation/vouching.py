@@ -32,7 +32,7 @@ def vouch(terms: Terms, name: str, pub: str | Path, key: str | Path) -> str:
     if not mine:
         raise TermsError(f"{key} is not the key of a party in this file: only parties can vouch for others.")
     if name == mine[0]:
-        raise DataError("Nobody can vouch for its own key. Ask a party that the others know.")
+        raise DataError("No party can vouch for its own key. Ask a party that the others know.")
     last = (datetime.now(UTC).date() + timedelta(days=VALID)).isoformat() if terms.id else ""
     signature = Identity(identity_secret(key)).sign(_message(terms, name, read_public(pub), last))
     return f"{mine[0]} {signature.hex()} {last}".rstrip()

@@ -11,7 +11,6 @@ where ``server_app.py`` says ``from fedfactor.flower import server_app as app``,
 the ledgers, the secure aggregation and the folders of the default transport. ``deploy/flower_app`` is an app to copy.
 """
 
-# pyright: standard
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

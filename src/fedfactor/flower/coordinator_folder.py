@@ -35,7 +35,7 @@ class Coordination:
         self.server = folder / "server"
 
     def prepare(self, *, again: bool) -> None:
-        """Write what readers of the folder need; forget an earlier run only when told to."""
+        """Write what readers of the folder need; forget an earlier run only when requested."""
         coordinator = Coordinator(self._toml, self.server)
         if again:
             coordinator.forget()

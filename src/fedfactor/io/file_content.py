@@ -38,7 +38,7 @@ class Reading:
     layer : str or None
         For ``.h5ad``: the layer to take instead of X. For other HDF5 files: where the matrix lies in it.
     long : bool or None
-        Whether the file is a long table, one row for each cell; None: told from its column names.
+        Whether the file is a long table, one row for each cell; None: detected from its column names.
     repeated_ids : bool
         Whether several rows may share an id, as the rows of one patient do.
     max_bytes : int or None
@@ -58,7 +58,8 @@ class Reading:
     row_names : str or None
         File that maps row ids to what all parties of a federation call these rows, where parties hold columns.
     user, item, value : str or None
-        Columns of a long table: which row a cell is in, which column, and what it holds. None: told from their names.
+        Columns of a long table: which row a cell is in, which column, and what it holds. None: detected from their
+        names.
     """
 
     id: str | None = None
@@ -103,13 +104,13 @@ class Reading:
             raise DataError(f"{self.sep!r} cannot separate cells and decimals at once.")
 
     def takes(self, name: str) -> bool:
-        """Tell whether a column is wanted."""
+        """Return whether a column is wanted."""
         if self.columns and name not in self._exact and not matches(name, self.columns):
             return False
         return not matches(name, self.drop)
 
     def may_name_rows(self, name: str, first_text: bool) -> bool:
-        """Tell whether a column that was not asked for may still name the rows: only a dropped one may not."""
+        """Return whether a column that was not asked for may still name the rows: only a dropped one may not."""
         return self.id is None and not matches(name, self.drop) and (first_text or names_ids(name))
 
     def check(self, where: str, names: Sequence[str]) -> None:
@@ -123,7 +124,7 @@ class Reading:
 
 
 def matches(name: str, words: Iterable[str]) -> bool:
-    """Tell whether a name is one of the words, or fits one with ``*`` or ``?`` in it."""
+    """Return whether a name is one of the words, or fits one with ``*`` or ``?`` in it."""
     return any(name == word or (_is_pattern(word) and fnmatchcase(name, word)) for word in words)
 
 
@@ -146,7 +147,7 @@ class Content:
     texts : dict of str to function
         Columns of text, read when called; and columns whose name speaks of ids, as text so that no digit is lost.
     order : list of str
-        All names as they stand in the file, to tell which comes first.
+        All names as they stand in the file, to state which comes first.
     place : function
         Says where row i is, for people.
     decimal : str
@@ -159,11 +160,11 @@ class Content:
     features: list[str] | None = None
     row_ids: Sequence[str] | None = None
     id_name: str | None = None
-    texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)
+    texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict[str, Callable[[], Sequence[str]]])
+    order: list[str] = field(default_factory=list[str])
     place: Callable[[int], str] = "row {}".format
     decimal: str = "."
-    said: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ class Rows:
     components: Any = None
     columns: tuple[str, ...] | None = None
     source: Path | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 def write_rows(path: Path, rows: Rows) -> None:

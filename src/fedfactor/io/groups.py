@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +11,12 @@ from fedfactor.core.client_data import Federation, Missing, Shard
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_frame
 from fedfactor.core.printable_text import listed
-from fedfactor.core.pytree import Array
+from fedfactor.core.pytree import Array, is_list, is_mapping
 from fedfactor.io.partition import split_evenly, split_rows
 
 
 def is_owned(X: Any) -> bool:
-    """Tell rows that come with their owners (a federation, a mapping, a list of matrices) from one plain matrix.
+    """Distinguish rows that come with their owners (a federation, a mapping, a list of matrices) from one plain matrix.
 
     Examples
     --------
@@ -25,10 +24,10 @@ def is_owned(X: Any) -> bool:
     >>> is_owned([[1.0, 2.0], [3.0, 4.0]]), is_owned([np.ones((2, 2)), np.ones((3, 2))])
     (False, True)
     """
-    if isinstance(X, (Federation, Mapping)):
+    if isinstance(X, Federation) or is_mapping(X):
         return not hasattr(X, "shape")  # a sparse matrix of the kind "dictionary of keys" is a mapping, too
     # Only what has a shape of its own can be an owner's matrix: lists within a list are rows.
-    return isinstance(X, (list, tuple)) and any(isinstance(x, Shard) or len(getattr(x, "shape", ())) == 2 for x in X)
+    return is_list(X) and any(isinstance(x, Shard) or len(getattr(x, "shape", ())) == 2 for x in X)
 
 
 def federation_of(X: Any, missing_values: Missing) -> Federation:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.pytree import Array
 from fedfactor.io.file_content import Reading
 
 _ID = r"(id|nr|no|key|name|code)?"
@@ -136,7 +137,9 @@ def times_of(cells: Sequence[str]) -> np.ndarray | None:
         return np.array(cells) if all(_YEAR_FIRST.match(cell) for cell in cells) else None
 
 
-def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], values: Any) -> tuple[Any, list, list]:
+def pivot(
+    where: object, roles: Roles, who: Sequence[str], what: Sequence[str], values: Any
+) -> tuple[Array, list[str], list[str]]:
     """Turn cells into a sparse matrix with the names of its rows and columns.
 
     Examples

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.pytree import is_numpy
 from fedfactor.core.random_streams import stream
 from fedfactor.linalg.products import zeros
 
@@ -110,14 +111,17 @@ def join_rows(parts: Mapping[str, Any], positions: Mapping[str, np.ndarray]) -> 
     return out
 
 
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy as that of Python."""
+    return value.item() if hasattr(value, "item") else value
+
+
 def _encode(labels: Any) -> tuple[np.ndarray, list[str]]:
     """Number the owners in order of first appearance."""
     labels = labels.to_numpy() if hasattr(labels, "to_numpy") else labels
-    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "biuU" and labels.size:
+    if is_numpy(labels) and labels.ndim == 1 and labels.dtype.kind in "biuU" and labels.size:
         return _encode_uniform(labels)
-    values = (
-        labels.tolist() if hasattr(labels, "tolist") else [v.item() if isinstance(v, np.generic) else v for v in labels]
-    )
+    values: list[Any] = labels.tolist() if hasattr(labels, "tolist") else list(map(_plain, labels))
     if not values:
         raise DataError("No labels were given: each row needs the name of its owner.")
     seen: dict[Any, int] = {}

@@ -92,7 +92,7 @@ class Preprocess:
         return own + (self.weighing.split("; ") if self.weighing else [])
 
     def apply(self, X: Any, weights: np.ndarray | None = None) -> Any:
-        """Apply all steps that need nobody else, then the column weights that sums or declared ranges gave."""
+        """Apply all steps that need no other party, then the column weights that sums or declared ranges gave."""
         for name, value in self.steps:
             if name == "library-size":
                 X = _library_size(X, float(value or 0))

@@ -30,7 +30,7 @@ from fedfactor.io.tables import Table, finish_table
 __all__ = ["load_shard", "load_table", "open_blocks", "open_files", "owner_name", "owner_names", "read"]
 
 _log = logging.getLogger("fedfactor.data")
-"""Tells, at level INFO, what was taken for what: one line a table."""
+"""Logs, at level INFO, how each table was interpreted: one line a table."""
 
 
 def read(
@@ -71,7 +71,7 @@ def read(
     layer : str, optional
         For AnnData: the layer to take instead of X.
     long : bool, optional
-        Whether the table has one line for each cell (``user, item, rating``); by default its column names tell.
+        Whether the table has one line for each cell (``user, item, rating``); by default its column names decide.
     repeated_ids : bool
         Whether several rows may share an id.
     max_bytes : int, optional
@@ -81,7 +81,7 @@ def read(
     -------
     Table
         ``X`` float32 or float64: 8- and 16-bit integers, booleans and float16 become float32, other integers float64.
-        ``said`` tells in one line what was taken for what.
+        ``said`` describes in one line how it was interpreted.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def read(
         id, tuple(columns), tuple(drop), sep, decimal, missing_values, layer, long, repeated_ids, max_bytes
     )
     if isinstance(source, (str, os.PathLike)):
-        return load(source, reading)
+        return load(os.fspath(source), reading)
     from fedfactor.io.tables_in_memory import content_of
 
     return _told(finish_table("The table", content_of(source, reading), reading))
@@ -358,7 +358,7 @@ def _count_rows(path: Path, reading: Reading) -> int:
 
 
 def shape_of(path: str | os.PathLike[str], reading: Reading | None = None) -> tuple[int, int]:
-    """Tell the rows and columns of a file that can be read in parts; one row of it is read.
+    """Return the rows and columns of a file that can be read in parts; one row of it is read.
 
     Examples
     --------
@@ -407,7 +407,7 @@ def _load_block(
         from scipy.sparse import vstack
 
         X = vstack(found, format="csr")
-    names = {"features": table.features, "row_ids": tuple(ids) or None, "id_name": table.id_name}
+    names: dict[str, Any] = {"features": table.features, "row_ids": tuple(ids) or None, "id_name": table.id_name}
     return BlockShard(X, **names, position=place, starts=(first, left), width=shape[1])
 
 
@@ -428,7 +428,7 @@ def _federation(openers: dict[str, Any], reading: Reading, steps: Sequence[str])
 
 
 def _is_long(path: Path, reading: Reading) -> bool:
-    """Tell a long table by its header alone; a file that cannot be read is told of when it is opened."""
+    """Return whether a file is a long table by its header alone; an unreadable file is reported when it is opened."""
     names = getattr(format_of(path)[0].load(), "names", None)
     if names is None or reading.long is False:
         return False
@@ -445,11 +445,11 @@ def _widened(shards: dict[str, Shard]) -> dict[str, Shard]:
         return shards
     everything, _ = sorted_ids([name for names in features for name in names or ()])
     place = {name: j for j, name in enumerate(everything)}
-    found = {}
+    found: dict[str, Shard] = {}
     for name, shard in shards.items():
         X: Any = shard.X
         if not is_sparse(X):
-            return shards  # one long table and one that is not: their names will not agree, and that is told
+            return shards  # one long table and one that is not: their names will not agree, which is reported
         columns = np.array([place[each] for each in shard.features or ()], X.indices.dtype)
         wide = type(X)((X.data, columns[X.indices], X.indptr), shape=(X.shape[0], len(everything)))
         wide.sort_indices()

@@ -17,7 +17,7 @@ from safetensors import numpy as safetensors
 from fedfactor.core.algorithm import LocalFactors
 from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.core.pytree import to_numpy
+from fedfactor.core.pytree import is_list, is_mapping, to_numpy
 from fedfactor.core.run import Run
 from fedfactor.privacy.publication import split_record
 
@@ -115,7 +115,7 @@ def shared_folder(out_dir: str | os.PathLike[str]) -> Path:
 
 
 def has_results(out_dir: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder holds the results of a run."""
+    """Return whether a folder holds the results of a run."""
     return any((shared_folder(out_dir) / name).exists() for name in ("components.safetensors", "run.json"))
 
 
@@ -123,10 +123,10 @@ def read_run(out_dir: str | os.PathLike[str]) -> Any:
     """Read the record of a run, with what is private of it where that is at hand."""
     record = read_json(shared_folder(out_dir) / "run.json", "Give a folder written by fedfactor fit.")
     own = Path(out_dir) / "private" / "run.json"
-    if not isinstance(record, dict) or not own.exists():
+    if not is_mapping(record) or not own.exists():
         return record
     kept = read_json(own)
-    return {**record, **({name: v for name, v in kept.items() if name != "history"} if isinstance(kept, dict) else {})}
+    return {**record, **({name: v for name, v in kept.items() if name != "history"} if is_mapping(kept) else {})}
 
 
 def write_private(
@@ -160,7 +160,7 @@ def write_private(
     if files:
         folder = private_folder(out / "private")
         for name, factors in files.items():
-            write_atomic(folder / name, _pack(factors if isinstance(factors, Mapping) else {"U": factors}), 0o600)
+            write_atomic(folder / name, _pack(factors if is_mapping(factors) else {"U": factors}), 0o600)
         for owner in private:
             ids = (row_ids or {}).get(owner)
             if ids is not None:
@@ -211,7 +211,7 @@ def read_components(out_dir: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[
             f"{out / 'components.safetensors'} holds no matrix named 'components'. Was it written by write_factors?"
         )
     names = read_json(out / "features.json") if (out / "features.json").exists() else None
-    if names is not None and (not isinstance(names, list) or len(names) != V.shape[1]):
+    if names is not None and (not is_list(names) or len(names) != V.shape[1]):
         raise DataError(f"{out / 'features.json'} does not name the {V.shape[1]} columns. Write the results again.")
     return V, None if names is None else tuple(map(str, names))
 
@@ -258,7 +258,7 @@ def read_row_ids(out_dir: str | os.PathLike[str], owner: str) -> tuple[str, ...]
     if not path.exists():
         return None
     found = read_json(path)
-    if not isinstance(found, list):
+    if not is_list(found):
         raise DataError(f"{path} is not a list of row ids. Write the results again.")
     return tuple(map(str, found))
 
@@ -367,11 +367,11 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
+    if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, list | tuple):
+    if is_list(value):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)

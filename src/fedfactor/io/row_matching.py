@@ -143,7 +143,7 @@ def common_hashes(hashes: Mapping[str, np.ndarray]) -> np.ndarray:
     1
     """
     sets = [{each.tobytes() for each in found} for found in hashes.values()]
-    return np.frombuffer(b"".join(sorted(set.intersection(*sets))), dtype=f"V{SIZE}")
+    return np.frombuffer(b"".join(sorted(sets[0].intersection(*sets))), dtype=f"V{SIZE}")
 
 
 def positions_of(common: np.ndarray, own: np.ndarray) -> np.ndarray:

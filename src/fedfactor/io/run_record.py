@@ -12,6 +12,7 @@ from fedfactor.core.atomic_files import read_json
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.core.missing_policies import parse_missing
+from fedfactor.core.pytree import is_mapping
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import FORMAT, read_run, shared_folder
 
@@ -93,11 +94,11 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
     """Read what a run left about itself, all of it or what may be published; refuse what is no such record."""
     path = shared_folder(folder) / "run.json"
     record = read_run(folder)
-    if published and isinstance(record, dict):
+    if published and is_mapping(record):
         # Whose result it is and how much that party sent are no figures made of rows.
         own = {name: record[name] for name in ("party", *_OF_ONE) if name in record}
         record = {**own, **read_json(path, "Give a folder written by fedfactor fit.")}
-    known = record if isinstance(record, dict) else {}
+    known: dict[str, Any] = dict(record) if is_mapping(record) else {}
     number = known.get("format", FORMAT)  # without one it is damaged, as the next check says
     if number != FORMAT:
         raise DataError(
@@ -113,9 +114,15 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
             f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
             "fit again."
         )
-    return record
+    return known
 
 
 def missing_of(record: dict[str, Any]) -> float | str | None:
     """Say what marked missing cells in a run."""
-    return parse_missing((record.get("asked") or {}).get("missing_values"))
+    return parse_missing(part_of(record, "asked").get("missing_values"))
+
+
+def part_of(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a part of a record, empty where the record has none."""
+    found: dict[str, Any] | None = record.get(name)
+    return found or {}

@@ -15,7 +15,7 @@ _SHARE = 8
 
 
 def is_large(size: int) -> bool:
-    """Tell whether so many bytes are better kept on disk.
+    """Return whether so many bytes are better kept on disk.
 
     Examples
     --------

@@ -156,14 +156,15 @@ def _even_pieces(indptr: np.ndarray, start: int, stop: int) -> Iterator[tuple[in
     """Cut rows into pieces of about equally many stored cells, one row at least."""
     first = start
     while first < stop:
-        last = int(np.searchsorted(indptr, indptr[first] + CHUNK, side="right")) - 1
+        least: np.ndarray = indptr[first] + CHUNK
+        last = int(np.searchsorted(indptr, least, side="right")) - 1
         last = min(max(last, first + 1), stop)
         yield first, last
         first = last
 
 
 def is_grid(folder: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder holds the blocks of a grid."""
+    """Return whether a folder holds the blocks of a grid."""
     return (Path(folder) / GRID_FILE).is_file()
 
 

@@ -84,7 +84,7 @@ class NotNumbers(DataError):
 
 
 def is_date(cell: str) -> bool:
-    """Tell a date, with or without a time of day.
+    """Return whether a value is a date, with or without a time of day.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def _column(content: Content, name: str) -> np.ndarray:
 def _decided(
     where: object, content: Content, reading: Reading, said: list[str]
 ) -> tuple[Any, list[str] | None, Sequence[str] | None, str | None]:
-    """Tell ids from features; turn text that is numbers, or yes and no, into numbers; refuse other text."""
+    """Distinguish ids from features; turn text that is numbers, or yes and no, into numbers; refuse other text."""
     if content.features is None:
         return content.X, None, content.row_ids, content.id_name
     found = _Columns(where, content, reading)
@@ -300,7 +300,9 @@ def _whole(values: np.ndarray) -> bool:
 
 
 def _names_rows(cells: Sequence[str], first: bool, decimal: str) -> bool:
-    """Tell names from a column of numbers with a slip in it; dates, and beyond the first column all, must differ."""
+    """Distinguish names from a column of numbers with a slip in it; dates, and beyond the first column all, must
+    differ.
+    """
     once = len(set(cells)) == len(cells) > 1
     if first and not once and all(map(is_date, cells)):
         return False

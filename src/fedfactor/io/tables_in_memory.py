@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,12 +55,12 @@ def _frame(frame: Any, reading: Reading) -> Content:
     stored = stored_cells(frame)
     if stored is not None:
         return Content(stored, names, row_ids_of(frame), order=names)
-    texts = {}
-    numbers = []
-    columns = []
+    texts: dict[str, Callable[[], Sequence[str]]] = {}
+    numbers: list[str] = []
+    columns: list[np.ndarray] = []
     for name, key in zip(names, frame.columns, strict=True):
         values = frame[key].to_numpy()
-        if values.dtype.kind in "mM":  # no numbers; in a long table they tell which line is the later
+        if values.dtype.kind in "mM":  # no numbers; in a long table they state which line is the later
             values = values.astype(str)
         whole = values.dtype.kind in "iu"
         text = values.dtype.kind in "OUST"

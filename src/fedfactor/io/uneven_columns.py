@@ -1,4 +1,4 @@
-"""Columns of different scale: the largest ones decide a fit by squares, and nobody notices."""
+"""Columns of different scale: the largest ones decide a fit by squares, without a warning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from fedfactor.core.client_data import Federation
 from fedfactor.core.column_scales import column_sums
 from fedfactor.core.input_validation import is_sparse
-from fedfactor.core.pytree import tree_sum
+from fedfactor.core.pytree import is_numpy, tree_sum
 
 __all__ = [
     "PUBLIC_SCALES",
@@ -71,8 +71,9 @@ def uneven(features: Sequence[str] | None, sums: Any, *, private: bool = False) 
     remedy = (
         f"Scale them by numbers that are not measured on rows: {PUBLIC_SCALES}."
         if private
-        else "Scale them: --scale rms, in a federation the step 'scale' of [preprocess] (under a secure sum or noise "
-        "'scale declared', by the ranges of [units]), in Python open_files(..., steps=['scale']) or X / X.std(0)."
+        else "Scale them: --scale rms, in a federation the step 'scale' of [preprocess] (under secure aggregation "
+        "or noise 'scale declared', by the ranges of [units]), in Python "
+        "open_files(..., steps=['scale']) or X / X.std(0)."
     )
     return (
         f"Columns differ in scale by a factor of {ratio:.0f}: {features[large]!r} has a root mean square of "
@@ -135,7 +136,7 @@ def _by_median(found: tuple[float, str, str], j: int, medians: Mapping[str, np.n
 
 def owner_medians(federation: Federation) -> dict[str, np.ndarray]:
     """Return the median of each column's cells that are observed and not zero, by owner; 0 where there are none."""
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for name in federation.names:
         cells = _sizes(federation.shard(name))
         found[name] = np.array([np.median(column) if len(column) else 0.0 for column in cells])
@@ -181,7 +182,7 @@ def owner_sums(federation: Federation) -> dict[str, Any]:
     """Sum columns and their squares at every owner; nothing where columns have no names, or are sparse or many."""
     names = federation.feature_names
     shards = {name: federation.shard(name) for name in federation.names}
-    plain = all(isinstance(s.X, np.ndarray) and not is_sparse(s.X) and s.bounds is None for s in shards.values())
+    plain = all(is_numpy(s.X) and not is_sparse(s.X) and s.bounds is None for s in shards.values())
     if names is None or not 2 <= len(names) <= _WIDEST or not plain:
         return {}
     return {name: column_sums(shard.X, shard.mask) for name, shard in shards.items()}

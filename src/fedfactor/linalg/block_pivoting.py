@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.products import as_like
 
 __all__ = ["pivot_rows"]
-
-Array = Any
 
 _FULL_EXCHANGES = 3
 """Exchanges of whole sets that may fail to help before a row goes over to one index at a time, which always ends."""

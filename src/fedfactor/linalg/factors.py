@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from array_api_compat import array_namespace
 
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.missing_values import (
@@ -38,8 +39,6 @@ __all__ = [
     "stacked",
     "unit_rows",
 ]
-
-Array = Any
 
 # How thoroughly U is solved for a final V: a row stops when a sweep moves it a millionth as far as its first one did.
 # From where a run ends the first step is short, and in single precision a millionth of it lies below rounding: rows
@@ -288,7 +287,7 @@ def extrapolate_to_units(V: Array, V_old: Array, beta: Any) -> tuple[Array, Arra
     >>> extrapolate_to_units(np.array([[2.0]]), np.array([[1.0]]), 0.5)
     (array([[0.8]]), array([[1.]]), array([[2.5]]))
     """
-    alike = isinstance(V, np.ndarray) and isinstance(V_old, np.ndarray) and V.dtype == V_old.dtype
+    alike = is_numpy(V) and is_numpy(V_old) and V.dtype == V_old.dtype
     run = kernel("ahead", V.dtype) if alike else None
     if run is None:
         sent = extrapolate(V, V_old, beta)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.pytree import is_numpy
+
 __all__ = ["once"]
 
 _known: dict[tuple[Any, ...], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
@@ -26,7 +28,7 @@ def once(fn: Callable[..., np.ndarray], A: np.ndarray, *more: Any) -> np.ndarray
     >>> once(np.square, A) is once(np.square, A)
     True
     """
-    if not isinstance(A, np.ndarray) or A.flags.writeable:
+    if not is_numpy(A) or A.flags.writeable:
         return fn(A, *more)
     key = (fn.__qualname__, id(A), *more)
     found = _known.get(key)

@@ -12,10 +12,11 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.missing_values_pass import masked_pass, takes
 from fedfactor.linalg.nnls import solve_rows
-from fedfactor.linalg.products import as_like, csr_parts, over_rows, scatter_blocks, squared_norm, sums
+from fedfactor.linalg.products import as_like, csr_parts, over_rows, scatter_blocks, squared_norm, stored_rows, sums
 
 __all__ = [
     "Penalty",
@@ -27,8 +28,6 @@ __all__ = [
     "row_blocks",
     "solve_rows_masked",
 ]
-
-Array = Any
 Mask = Any  # boolean array, or "stored"
 
 # Cells of a dense block of rows: a few temporaries of this size are all that dense data adds.
@@ -114,7 +113,7 @@ def solve_rows_masked(
         return _solve_stored(X, U, V, *how)
     if sweeps and takes(X, mask, U):
         return masked_pass(X, mask, V, U, sweeps=sweeps, tol=tol, pay=how[2], sums=False).U
-    if isinstance(X, np.ndarray) and kernel("solve_rows_stored", U.dtype) is not None:
+    if is_numpy(X) and kernel("solve_rows_stored", U.dtype) is not None:
         parts = [_solve_stored(_stored_block(X[rows], mask[rows]), U[rows], V, *how) for rows in row_blocks(X)]
     else:
         parts = [_solve_dense(X[rows], mask[rows], U[rows], V, *how) for rows in row_blocks(X)]
@@ -316,7 +315,7 @@ def _solve_stored(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: floa
 
 def _solve_cells(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float, pay: Penalty) -> np.ndarray:
     """Do the same without numba: one coordinate of all rows at a time, on vectors as long as the stored cells."""
-    n, rows = X.shape[0], np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    n, rows = X.shape[0], stored_rows(X)
     Ut = U.T.copy()
     residual = X.data.astype(U.dtype)
     for t in range(V.shape[0]):
@@ -408,7 +407,7 @@ def _stored_sums(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, np
 
 def _cell_sums(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Do the same without numba."""
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    rows = stored_rows(X)
     fitted = np.zeros(X.indices.shape, U.dtype)
     for t in range(V.shape[0]):
         fitted += U[:, t][rows] * V[t][X.indices]

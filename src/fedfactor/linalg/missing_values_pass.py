@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedfactor.core.pytree import is_numpy
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import aligned, kernel, scratch
 from fedfactor.linalg.products import as_like, gram_rows
@@ -40,14 +41,14 @@ class MaskedPass(NamedTuple):
 
 
 def takes(X: Any, mask: Any, U: Any) -> bool:
-    """Tell whether these rows can go through the compiled pass, for a U of this type.
+    """Return whether these rows can go through the compiled pass, for a U of this type.
 
     Examples
     --------
     >>> takes(np.eye(2), "stored", np.eye(2))
     False
     """
-    dense = isinstance(X, np.ndarray) and isinstance(mask, np.ndarray) and X.dtype == U.dtype
+    dense = is_numpy(X) and is_numpy(mask) and X.dtype == U.dtype
     return dense and U.shape[1] <= _MOST and kernel("masked_rows", X.dtype) is not None
 
 
@@ -112,7 +113,7 @@ def masked_pass(
     count = len(bounds) - 1
     H, told = np.zeros((count, padded, padded)), np.zeros((count, 2))
     sizes = (count, 2, padded, whole * across if sums else 1)
-    # Memory that the kernel has to find anew costs more than the sums: what is not too much is kept.
+    # Memory that the kernel has to find again costs more than the sums: a limited amount is kept.
     both = (scratch if math.prod(sizes) <= _KEPT else _anew)("both", sizes, np.dtype(np.float64))
     tile = vectors.rows_of_tile() * across
 
@@ -197,7 +198,7 @@ def _blocks(gram: np.ndarray, padded: int, tile: int, side: int) -> tuple[np.nda
     """
     k = len(gram)
     count = padded // tile
-    tiles = []
+    tiles: list[tuple[int, int, int]] = []
     for row in range(0, count, side):
         rows = min(side, count - row)
         tiles += [(side + rows - 1, row, column) for column in range(0, row, side)] + [(rows - 1, row, row)]

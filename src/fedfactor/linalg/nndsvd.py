@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.products import as_like, cross, sums
 
 __all__ = ["nndsvd", "randomized_svd"]
-
-Array = Any
 
 
 def nndsvd(X: Array, n_components: int, *, seed: int = 0) -> tuple[Array, Array]:

@@ -6,12 +6,14 @@ All work on ``½⟨W G, W⟩ − ⟨W, B⟩`` over ``W ≥ 0`` with W (n × k), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import aligned, kernel
 from fedfactor.linalg.cuda import launch as cuda
@@ -27,8 +29,6 @@ __all__ = [
     "solve_rows",
     "squared_error",
 ]
-
-Array = Any
 
 
 def solve_rows(
@@ -76,7 +76,7 @@ def solve_rows(
     array([[3., 0.]])
     """
     G = with_l2(G, l2)
-    if isinstance(W, np.ndarray):
+    if is_numpy(W):
         run = kernel("sweep_rows", W.dtype)
         if run is not None:
             return _solve_compiled(run, W, G, B, sweeps, tol, l1)
@@ -86,7 +86,7 @@ def solve_rows(
 
 
 def solve_and_account(W: Array, G: Array, B: Array, sq_norm: float, *, sweeps: int) -> tuple[Array, Any]:
-    """Return what :func:`solve_rows` returns, and the squared error there as :func:`account` tells it.
+    """Return what :func:`solve_rows` returns, and the squared error there as :func:`account` computes it.
 
     Compiled, both come from one pass over the factor; products of single precision are summed in it over a hundred
     cells, and then in double.
@@ -96,14 +96,14 @@ def solve_and_account(W: Array, G: Array, B: Array, sq_norm: float, *, sweeps: i
     >>> solve_and_account(np.zeros((1, 1)), np.array([[2.0]]), np.array([[6.0]]), 20.0, sweeps=1)
     (array([[3.]]), 2.0)
     """
-    run = kernel("sweep_rows", W.dtype) if isinstance(W, np.ndarray) else None
+    run = kernel("sweep_rows", W.dtype) if is_numpy(W) else None
     if run is None:
         W = solve_rows(W, G, B, sweeps=sweeps)
         return W, account(sq_norm, B.T, G, W.T)
     found: list[np.ndarray] = []
     W = _solve_compiled(run, W, G, B, sweeps, 0.0, 0.0, found)
-    told = sum(found[1:], found[0]) if found else np.zeros((W.shape[1] + 1, W.shape[1]))
-    return W, max(float(sq_norm) + float(np.vdot(_doubles(G)[0], told[:-1])) - 2 * float(told[-1, 0]), 0.0)
+    told: np.ndarray = sum(found[1:], found[0]) if found else np.zeros((W.shape[1] + 1, W.shape[1]))
+    return W, max(float(sq_norm) + float(_doubles(G)[0].ravel() @ told[:-1].ravel()) - 2 * float(told[-1, 0]), 0.0)
 
 
 def with_l2(G: Array, l2: Any) -> Array:
@@ -115,7 +115,7 @@ def with_l2(G: Array, l2: Any) -> Array:
     array([[2., 0.],
            [0., 3.]])
     """
-    if (isinstance(l2, float) and l2 == 0) or not np.any(l2):
+    if (isinstance(l2, float) and l2 == 0.0) or not np.any(l2):
         return G
     eye = array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
     return G + (float(l2) if np.ndim(l2) == 0 else as_like(np.asarray(l2), G)) * eye
@@ -136,7 +136,14 @@ def inverse_diagonal(G: np.ndarray) -> np.ndarray:
 
 
 def _solve_compiled(
-    run, W: np.ndarray, G: Array, B: Array, sweeps: int, tol: float, l1: float, told: list[np.ndarray] | None = None
+    run: Callable[..., Any],
+    W: np.ndarray,
+    G: Array,
+    B: Array,
+    sweeps: int,
+    tol: float,
+    l1: float,
+    told: list[np.ndarray] | None = None,
 ) -> np.ndarray:
     """Sweep; blocks leave products of the result in `told`, where it is given."""
     from fedfactor.linalg.compiled import vector_code as vectors
@@ -172,9 +179,7 @@ def _solve_columns(W: Array, G: Array, B: Array, sweeps: int, tol: float, l1: fl
     Wt = xp.zeros((W.shape[1], W.shape[0]), dtype=W.dtype, device=device(W))
     Bt = B.T
     Wt += W.T
-    diagonal = (
-        [float(h) for h in xp.linalg.diagonal(G)] if isinstance(G, np.ndarray) else xp.linalg.diagonal(G).tolist()
-    )
+    diagonal = [float(h) for h in xp.linalg.diagonal(G)] if is_numpy(G) else xp.linalg.diagonal(G).tolist()
     live = None
     first = 0.0
     for sweep in range(sweeps):
@@ -198,7 +203,7 @@ def _in_order_of(A: Array, W: Array) -> Array:
     """Return `A` in the memory order of `W`, so that a V passed as Vᵀ comes back contiguous."""
     if is_torch_array(W):
         return A.T.contiguous().T if W.T.is_contiguous() and not W.is_contiguous() else A.contiguous()
-    if isinstance(W, np.ndarray):
+    if is_numpy(W):
         return np.asarray(A, order="F" if W.flags.f_contiguous and not W.flags.c_contiguous else "C")
     return A
 
@@ -216,7 +221,7 @@ def lipschitz(G: Array) -> float:
     """
     xp = array_namespace(G)
     least = float(xp.finfo(G.dtype).smallest_normal)  # any larger one would be a step too short for data in small units
-    if not isfinite(float(xp.sum(G))):  # of which no eigenvalue can be told: what follows is no number either
+    if not isfinite(float(xp.sum(G))):  # which has no eigenvalues: what follows is no number either
         return nan
     return max(float(xp.linalg.eigvalsh(G)[-1]), least) if G.shape[0] else least
 
@@ -280,7 +285,7 @@ def squared_error(sq_norm: float, A: Array, G: Array, V: Array) -> float:
 
 
 def account(sq_norm: float, A: Array, G: Array, V: Array) -> Any:
-    """Return the same; of a card a tensor without dimensions, which need not be there yet.
+    """Return the same; of a GPU a tensor without dimensions, which need not be there yet.
 
     Examples
     --------

@@ -7,21 +7,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace, device, is_torch_array
 
 from fedfactor.core.memory_mapped import read_ahead
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.cuda import launch as cuda
 from fedfactor.linalg.memoize import once
 
 __all__ = ["as_like", "cross", "gram", "gram_rows", "is_sparse", "squared_norm", "sums", "total", "values", "zeros"]
-
-Array = Any
 
 # Below this many multiplications a product takes some microseconds, less than handing it to another thread.
 _SMALL = 200_000
@@ -37,7 +35,7 @@ _STRETCH = 1 << 24
 
 
 def is_sparse(X: Array) -> bool:
-    """Tell whether `X` stores its non-zero cells only.
+    """Return whether `X` stores its non-zero cells only.
 
     Examples
     --------
@@ -45,13 +43,13 @@ def is_sparse(X: Array) -> bool:
     >>> is_sparse(np.eye(2)), is_sparse(scipy.sparse.csr_array(np.eye(2)))
     (False, True)
     """
-    if isinstance(X, np.ndarray):
+    if is_numpy(X):
         return False
     return scipy.sparse.issparse(X) or (is_torch_array(X) and X.layout != _strided())
 
 
 def streamed(X: Array) -> bool:
-    """Tell rows that a card sees block by block, through ``X.blocks()``.
+    """Return whether a GPU reads the rows block by block, through ``X.blocks()``.
 
     Examples
     --------
@@ -77,7 +75,7 @@ def as_like(A: Array, X: Array) -> Array:
     >>> as_like(np.arange(3), np.ones(2, np.float32)).dtype
     dtype('float32')
     """
-    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
+    if is_numpy(X) or scipy.sparse.issparse(X):
         if is_torch_array(A):
             A = A.detach().cpu().numpy()
         return np.asarray(A, dtype=X.dtype)
@@ -116,7 +114,7 @@ def cross(X: Array, V: Array) -> Array:
     >>> cross(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0], [0.0, 1.0]]))
     array([[3., 2.]])
     """
-    if isinstance(X, np.ndarray):
+    if is_numpy(X):
         # With X first, OpenBLAS took 1.1 to 2 times as long in double precision, and in single when X is F-ordered 1.2
         # to 1.4.
         turned = X.size > _SMALL and (X.dtype == np.float64 or not X.flags.c_contiguous)
@@ -152,7 +150,7 @@ def sums(U: Array, X: Array) -> Array:
     >>> sums(np.array([[1.0], [2.0]]), np.eye(2))
     array([[1., 2.]])
     """
-    if isinstance(X, np.ndarray):
+    if is_numpy(X):
         # In single precision an F-ordered X is better read as Xᵀ; in double precision U first was faster but for one
         # wide case (k = 5).
         turned = X.size > _SMALL and X.dtype == np.float32 and not X.flags.c_contiguous
@@ -202,7 +200,7 @@ def gram_rows(V: Array) -> Array:
 def _gram_rows(V: Array) -> Array:
     if cuda.ready(V, V.shape[0]):
         return cuda.sums(V.contiguous(), V.T).to(V.dtype)
-    if not isinstance(V, np.ndarray) or V.shape[1] <= _WIDE:
+    if not is_numpy(V) or V.shape[1] <= _WIDE:
         return V @ V.T
     parts = np.empty((-(-V.shape[1] // _WIDE), V.shape[0], V.shape[0]), V.dtype)
 
@@ -229,6 +227,19 @@ def gram(U: Array) -> Array:
     return cuda.sums(U.T.contiguous(), U).to(U.dtype) if cuda.ready(U, U.shape[1]) else U.T @ U
 
 
+def stored_rows(X: Array) -> np.ndarray:
+    """Return the row of each stored cell of CSR `X`.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse
+    >>> stored_rows(scipy.sparse.csr_array(np.eye(2)))
+    array([0, 1])
+    """
+    n: int = X.shape[0]
+    return np.repeat(np.arange(n), np.diff(X.indptr))
+
+
 def squared_norm(X: Array) -> float:
     """Return ``‖X‖²``, summed in double precision without a copy of `X`.
 
@@ -244,7 +255,7 @@ def squared_norm(X: Array) -> float:
     if is_torch_array(stored):
         import torch
 
-        return float(torch.linalg.vector_norm(stored, dtype=torch.float64) ** 2)
+        return float(array_namespace(stored).linalg.vector_norm(stored, dtype=torch.float64) ** 2)
     run = kernel("squares", stored.dtype)
     if run is None or not stored.flags.forc:
         return sum(float(chunk @ chunk) for chunk in _double_chunks(stored))
@@ -369,4 +380,4 @@ def _strided():
 
 def _writable(A: Array) -> Array:
     """Return `A`, copied when NumPy marks it read-only: torch cannot share such memory safely."""
-    return A.copy() if isinstance(A, np.ndarray) and not A.flags.writeable else A
+    return A.copy() if is_numpy(A) and not A.flags.writeable else A

@@ -2,7 +2,7 @@
 
 A block of rows is multiplied with V, its rows of U are swept, and their sums are taken while the block is in cache;
 then the next one. Blocks are cut by the shape alone and their sums are added in a fixed order, in double precision, so
-the bits of the result do not depend on the number of threads; whoever is free takes the next block.
+the bits of the result do not depend on the number of threads; a free thread takes the next block.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.core.memory_mapped import in_turn, read_ahead
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.core.threads import for_blocks, in_order
 from fedfactor.linalg.compiled.compile import aligned, kernel, scratch
 from fedfactor.linalg.cuda import launch as cuda
@@ -27,8 +28,6 @@ from fedfactor.linalg.products import as_like, cross, csr_parts, gram, gram_rows
 from fedfactor.linalg.products import sums as products
 
 __all__ = ["Pass", "go_together", "one_pass", "passes", "sums_of_rows"]
-
-Array = Any
 T = TypeVar("T")
 
 _CHUNKS = 32
@@ -143,7 +142,7 @@ def passes(
 ) -> Iterable[Pass]:
     """Do the same for several owners at once; see :func:`go_together`. X and U are one for each owner.
 
-    On a card one launch serves all of them. In main memory threads take one owner after the other, for whom everything
+    On a GPU one launch serves all of them. In main memory threads take one client after the other, for which everything
     has been prepared: the less of the interpreter they need, the less do they wait for each other. What is done with
     one owner's sums goes on while those of others are computed.
     """
@@ -161,7 +160,8 @@ def passes(
 
 
 def go_together(Xs: Sequence[Array], k: int) -> bool:
-    """Tell whether :func:`passes` takes these rows: alike on one card, or in main memory, where the loops are compiled.
+    """Return whether :func:`passes` takes these rows: alike on one GPU, or in main memory, where the loops are
+    compiled.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def go_together(Xs: Sequence[Array], k: int) -> bool:
     """
     if cuda.alike(Xs, k):
         return True
-    plain = all(isinstance(X, np.ndarray) or (scipy.sparse.issparse(X) and X.format == "csr") for X in Xs)
+    plain = all(is_numpy(X) or (scipy.sparse.issparse(X) and X.format == "csr") for X in Xs)
     return plain and len({X.dtype for X in Xs}) == 1 and kernel("dense_rows", Xs[0].dtype) is not None
 
 
@@ -200,7 +200,7 @@ def _prepared(
     X: Array, V: Array, U: Array, sweeps: int, tol: float, l1: float, l2: Any, sums: bool, *, fit: bool = True
 ) -> _Work | None:
     """Prepare a pass over rows in main memory; None where there is no compiled loop for them."""
-    if isinstance(X, np.ndarray):
+    if is_numpy(X):
         run = kernel("dense_rows", X.dtype)
         prepare: Callable[..., _Work] = _dense
     elif scipy.sparse.issparse(X) and X.format == "csr":
@@ -230,7 +230,7 @@ def _side_by_side(Us: Sequence[Array]) -> Array:
 
 
 def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
-    """Return ``UᵀU`` and ``UᵀX`` as :func:`one_pass` sums them: NumPy's rows, and a card's, in double precision.
+    """Return ``UᵀU`` and ``UᵀX`` as :func:`one_pass` sums them: NumPy's rows, and a GPU's, in double precision.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
     if streamed(X):
         done = _stacked((Pass(U[a:b], *sums_of_rows(U[a:b], block)) for a, b, block in X.blocks()), U)
         return done.G, done.A
-    dense = isinstance(X, np.ndarray)
+    dense = is_numpy(X)
     if dense or (scipy.sparse.issparse(X) and X.format == "csr"):
         V = np.zeros((U.shape[1], X.shape[1] if dense else 0), X.dtype)
         prepared = _prepared(X, V, U, 0, 0.0, 0.0, 0.0, True, fit=False)
@@ -255,7 +255,7 @@ def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
 
 def _stacked(parts: Iterable[Pass], like: Array) -> Pass:
     """Put passes over blocks of rows together, their sums in double precision."""
-    U = []
+    U: list[Array] = []
     G = None
     A = None
     for part in parts:
@@ -361,6 +361,9 @@ def _dense(
         for_blocks(lambda a, b: add(A.reshape(-1, sizes[2]), len(A), across - head, total, a, b), k, block)
         return Pass(out, added(H)[:k, :k].astype(real), total)
 
+    def reads(place: int) -> list[np.ndarray]:
+        return [X[bounds[order[place]] : bounds[order[place] + 1]]]
+
     add: Any = kernel("add_copies", real)
     turned: Any = kernel("turned_columns", real)
     return _Work(
@@ -368,7 +371,7 @@ def _dense(
         lambda: _memory("A", sizes, np.dtype(np.float64)) if n else np.zeros(sizes),  # no row, and nothing is written
         part,
         finish,
-        lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]],
+        reads,
     )
 
 
@@ -607,7 +610,7 @@ def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> li
 
 
 def _memory(name: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
-    """Return memory to work in; where it is not too much it is kept, as finding it anew costs more than the sums."""
+    """Return memory to work in; where it is not too much it is kept, as finding it again costs more than the sums."""
     return scratch(name, shape, kind) if math.prod(shape) <= _KEPT else aligned(shape, kind)
 
 

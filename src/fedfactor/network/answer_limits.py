@@ -1,6 +1,6 @@
 """How much a client has answered, and how much more it will: counted in its own folder, before it answers.
 
-Even honest questions tell about rows when there are many of them. The server's word for how many there were is not
+Many requests together reveal rows, even honest ones. The server's word for how many there were is not
 needed here: what was asked of these rows lies in a file that only grows (:class:`~fedfactor.core.hash_chain.Chain`).
 """
 

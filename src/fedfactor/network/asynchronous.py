@@ -75,7 +75,7 @@ class Stream(RemoteClients):
         if self._arrived:
             return self._merge(loop, snapshot, self._arrived.popleft())
         if exchange.clock() - self._heard > self.server.policy.deadline:
-            raise NotEnough(f"Nobody answered for {self.server.policy.deadline:g} s. Start the run again later.")
+            raise NotEnough(f"No party answered for {self.server.policy.deadline:g} s. Start the run again later.")
         self.server.tick({"state": f"upload {snapshot.next_round} of {loop.rounds}"})
         exchange.sleep(self._wait.next())
         return snapshot
@@ -116,7 +116,7 @@ class Stream(RemoteClients):
 
 
 def last_step(work: Mapping[str, Any]) -> int:
-    """Tell the last step of a client that went into the server's state; -1 when none did."""
+    """Return the last step of a client that went into the server's state; -1 when none did."""
     return int(work.get("since", work["step"] - 1))
 
 

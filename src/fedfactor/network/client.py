@@ -6,7 +6,7 @@ same bytes again, so a server may ask as often as it likes: no step is taken twi
 The server is believed in nothing. What it asks is checked against what an honest one can ask, and counted against what
 was agreed, before rows are touched. A refusal says that it is one, and never why: a reason that depends on rows would
 answer questions beside those that were agreed on. Where uploads are protected, values that do not fit are cut to what
-does, because a refusal would tell that they did not; and a step that fails all the same is the last of its run.
+does, because a refusal would state that they did not; and a step that fails all the same is the last of its run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ BESIDE = ("agreement.json", "signed.json", "rows.json")
 """What is kept beside a result, so that it can be read when the party has long signed up for something else."""
 
 REFUSAL = "the party does not answer this; its own log says why"
-"""All that a server is told of a refusal, whatever its reason."""
+"""All that a server learns of a refusal, whatever its reason."""
 
 BROKEN = "broken"
 """File with the name of a run in which a step failed on rows that were to be protected: it gets no further answer."""
@@ -172,7 +172,7 @@ class RemoteClient:
             self._ledger.belong(self.store.rows)
             self.check_budget(asked.run)  # before it is counted among the runs and rounds that were answered
             if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
-                self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
+                self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be detected
             self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms, digest)
             self._ledger.debit(entry)
             return
@@ -229,7 +229,7 @@ class RemoteClient:
         return () if self.channel is None else self.channel.links
 
     def encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
-        """Take an upload through the links that were agreed on; one with noise is sealed before anybody sees it."""
+        """Take an upload through the links that were agreed on; one with noise is stored before it is sent."""
         assert self.channel is not None
         at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
         if not self.channel.sender.noisy:
@@ -269,7 +269,7 @@ class RemoteClient:
         return Counts(counts, (counts > 0).astype(np.float64))
 
     def work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
-        """Take the step, or finish; what is not finite is cut where a refusal would tell of rows."""
+        """Take the step, or finish; what is not finite is cut where a refusal would reveal rows."""
         if asked.kind == "end":
             # At home every row counts again, also those beyond the cap of a subject.
             shard = self.shard if self.store.counted is None else self.store.shard
@@ -284,10 +284,10 @@ class RemoteClient:
         if covered:
             try:
                 check_finite(up)
-            except NotFiniteError as error:  # under noise or masks nobody could leave it out any more
+            except NotFiniteError as error:  # under noise or masks it could not be left out any more
                 logger.warning(
                     "Round %d: %s. Zeros, or the largest numbers there are, were sent instead, since a refusal would "
-                    "tell of rows: the result is wrong where they count. Do the settings suit the data?",
+                    "reveal rows: the result is wrong where they count. Do the settings suit the data?",
                     asked.index,
                     str(error).partition(". ")[0],
                 )
@@ -342,7 +342,7 @@ class RemoteClient:
 
 
 def _is_of_the_disk(error: Exception) -> bool:
-    """Tell whether this machine could not write: that says nothing about rows, and passes."""
+    """Return whether this machine could not write: that says nothing about rows, and passes."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
@@ -364,6 +364,8 @@ def _state_after(asked: Head, kept: Kept) -> Tree:
 
 
 def _finite(leaf: Any) -> Any:
-    """Cut what is not finite to what is: the sum then says that something is wrong, and no refusal tells at whom."""
+    """Cut what is not finite to what is: the sum then says that something is wrong, and no refusal reveals at which
+    client.
+    """
     array = to_numpy(leaf)
     return np.nan_to_num(array) if array.dtype.kind == "f" and not np.isfinite(array).all() else leaf

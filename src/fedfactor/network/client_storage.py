@@ -4,9 +4,6 @@ The folder is readable by its owner only. A process that serves one message and 
 mapped, not read, and state and answer are one file that is replaced in one step, so that a kill leaves both or neither.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import fcntl
@@ -90,7 +87,7 @@ class Agreement:
     survey : {"", "tf-idf", "scale"}
         Column weights that are found from summed columns before round 0.
     report_score : bool
-        Whether a client tells the server its final error.
+        Whether a client sends its final error to the server.
     protect : {"none", "secure-sum", "dp"}
         Whether the server sees each upload, only their sum, or only their sum with noise.
     noise : dict
@@ -98,13 +95,13 @@ class Agreement:
     links : tuple of dict
         What else becomes of an upload, in order: links of :mod:`fedfactor.privacy` by name, each with its settings.
     registry : dict of str to str
-        For a secure sum: the key with which each party signs, in hexadecimal.
+        For secure aggregation: the key with which each party signs, in hexadecimal.
     least : tuple of int
-        For a secure sum: rows and parties that must fill a column, or it is left out.
+        For secure aggregation: rows and parties that must fill a column, or it is left out.
     limits : tuple of int, int, str, str
         Most runs, most rounds in all of them, last and first day; 0 and nothing are no limit.
     start : str
-        Fingerprint of the components of an earlier version that a run starts at; empty when it begins anew.
+        Fingerprint of the components of an earlier version that a run starts at; empty when it begins again.
     federation : str
         Random identifier of the federation; its name in terms of format 1.
     further_seeds : int
@@ -159,7 +156,7 @@ class Agreement:
         room, _, name = self.algorithm.partition(":")
         if (room == PUBLIC or room.startswith(f"{PUBLIC}.")) and name in dir(import_module(PUBLIC)):
             return algorithm_of(f"{PUBLIC}:{name}", self.settings)  # wherever its file lay when this was written
-        raise DataError(f"{self.algorithm!r} is not an algorithm of fedfactor. The folder was changed by somebody.")
+        raise DataError(f"{self.algorithm!r} is not an algorithm of fedfactor. The folder was changed.")
 
     @property
     def secure(self) -> bool:
@@ -215,7 +212,7 @@ class Agreement:
             raise DataError(f"{folder} is no party's folder. Make one with fedfactor join.") from None
         except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{file} cannot be read ({error}): another version of fedfactor wrote it, or somebody changed it. Take "
+                f"{file} cannot be read ({error}): another version of fedfactor wrote it, or it was changed. Take "
                 "results out with the version that wrote it, and join again with a new folder."
             ) from None
 
@@ -265,7 +262,7 @@ class ClientFolder:
 
     @cached_property
     def counted(self) -> np.ndarray | None:
-        """Tell which rows take part, where only some of each subject's do; None: all."""
+        """Return which rows take part, where only some of each subject's do; None: all."""
         return self._mapped("counted") if "counted" in self._about["sha256"] else None
 
     def _mapped(self, name: str) -> Any:
@@ -315,7 +312,9 @@ class ClientFolder:
 
     @property
     def witness(self) -> Witness | None:
-        """Who remembers beside this folder what it answered and paid; nobody where the owner has no such place."""
+        """The witness that records beside this folder what it answered and paid; None where the party has no such
+        place.
+        """
         file = self.folder / WITNESS
         return Witness(file.read_text()) if file.exists() else None
 
@@ -360,7 +359,7 @@ class ClientFolder:
     ) -> ClientFolder:
         """Set a folder up: rows first, the agreement last, so that a half-made folder is not taken for a whole one.
 
-        ``counted`` tells which rows take part in rounds, where not all of them may.
+        ``counted`` states which rows take part in rounds, where not all of them may.
         """
         store = cls(private_folder(folder))
         data = private_folder(store.folder / "data")
@@ -400,11 +399,11 @@ class ClientFolder:
             head = Head.of(read_header(data, limit=1 << 30)[1]["letter"])
             tree = from_bytes(data)
             answer: bytes = tree.pop("answer").tobytes()
-            # Version 0.2 also kept the bond of a secure sum, which ended with its run.
+            # Version 0.2 also kept the bond of secure aggregation, which ended with its run.
             parts = {name: freeze(part) for name, part in tree.items() if name in ("state", "before", "protocol")}
             return Kept(head, answer, **parts)
         except (ValueError, KeyError) as error:
-            raise CheckpointError(f"{file} is damaged ({error}). Restore it from a back-up, or join anew.") from None
+            raise CheckpointError(f"{file} is damaged ({error}). Restore it from a back-up, or join again.") from None
 
     def save(self, kept: Kept) -> None:
         """Keep states and answer together: a crash leaves the old ones or the new ones."""
@@ -415,7 +414,7 @@ class ClientFolder:
     def log(self, head: Head, answer: bytes, why: str = "") -> None:
         """Write down what is about to be sent: one line each, and the bytes in a file of their own.
 
-        ``why`` is the reason of a refusal. It stays here: the server is told that there is one, and no more. All
+        ``why`` is the reason of a refusal. It stays here: the server learns that there is one, and no more. All
         refusals have the same text, so their bytes are not kept; and only so many of a day are listed, because a
         hostile server could fill the disk with them.
         """

@@ -1,4 +1,4 @@
-"""How a party's requests to the server go, for whoever wants to know: `status`, a page, a look before a run."""
+"""How a party's requests to the server go, for `status`, a page, a look before a run."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class ConnectionStatus:
 
 
 def is_foreign(text: str) -> bool:
-    """Tell whether a certificate is of another authority, and not only too old or made out for another name."""
+    """Return whether a certificate is of another authority, and not only too old or made out for another name."""
     return not any(mark in text.lower() for mark in ("expired", "not yet valid", "mismatch", "not valid for"))

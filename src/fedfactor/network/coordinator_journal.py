@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,13 @@ class Journal:
         self._chain = Chain(folder / JOURNAL)
 
     def write(self, deed: str, **about: Any) -> None:
-        """Add a line: what was done, when, and by which account of this machine."""
+        """Add a line: what was done, when, by which account of this machine, and by which person.
+
+        The person is ``FEDFACTOR_OPERATOR``, or who called ``sudo``; several persons share an account often.
+        """
+        person = os.environ.get("FEDFACTOR_OPERATOR") or os.environ.get("SUDO_USER")
+        if person:
+            about = {"operator": person[:100], **about}
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with self._chain.alone():
             self._chain.append({"time": now, "by": _account(), "deed": deed, **about})

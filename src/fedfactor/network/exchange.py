@@ -39,7 +39,7 @@ class NotEnough(FedfactorError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Something that came: from whom, and its bytes, or why there are none."""
+    """A received message: its sender, and its bytes, or why there are none."""
 
     client: str
     data: bytes = b""
@@ -152,7 +152,7 @@ class Exchange:
         return {name: asking.answers[name] for name in sorted(asking.answers)}
 
     def _go_on(self, asking: Asking, there: Mapping[str, str]) -> bool:
-        """Tell whether all who owe an answer are known to be gone, and enough answered to go on without them."""
+        """Return whether all who owe an answer are known to be gone, and enough answered to go on without them."""
         away = [asking.away(name, there) for name in asking.open]
         if self.policy.dropouts == "wait" or len(asking.answers) < self.policy.minimum:
             return False
@@ -237,7 +237,7 @@ class Asking:
         self._seen = dict.fromkeys(messages, exchange.clock())
 
     def away(self, name: str, there: Mapping[str, str]) -> float:
-        """Tell for how many seconds a client has not been there, since it was asked."""
+        """Return for how many seconds a client has not been there, since it was asked."""
         now = self.ex.clock()
         if name in there:
             self._seen[name] = now

@@ -45,7 +45,7 @@ class Head:
     index : int
         Round, or the client's own step when there are no rounds.
     client : str
-        Whom it goes to, or who wrote it.
+        Its receiver, or its sender.
     terms : str
         Fingerprint of what the parties agreed on.
     attempt : int

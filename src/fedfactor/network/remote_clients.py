@@ -29,12 +29,12 @@ class RemoteClients(Clients):
         self.server.survey()
 
     def restore(self, states: Mapping[str, Tree]) -> None:
-        """Wait for the parties, whose states are their own; a run that is only to be ended waits for nobody."""
+        """Wait for the parties, whose states are their own; a run that is only to be ended does not wait."""
         if not self.stopped():
             self.server.gather()
 
     def stopped(self) -> bool:
-        """Tell whether somebody asked for an end."""
+        """Return whether a stop was requested."""
         return (self.server.folder / "stop").exists()
 
     def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:

@@ -3,7 +3,7 @@
 Algorithms are pure functions of the totals: a party that knows the totals takes the server's step, and admits no other
 download than the one that follows. Between machines floating-point results differ by rounding: such leaves may differ
 by the tolerance that their specification declares; all others must be equal. Then the values of the coordinator are
-adopted by everybody, so that rounding does not accumulate.
+adopted by every party, so that rounding does not accumulate.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The coordinator's side of verified aggregation: it relays, adds masked words, and shows every party the total.
 
-Everybody is needed: a sum of others would, beside this one, show what the missing party sent. What a restarted
+Every party is needed: a sum of others would, beside this one, show what the missing party sent. What a restarted
 coordinator needs is in one file; parties send the same bytes again.
 """
 
@@ -68,7 +68,7 @@ class Relay:
     exchange : Exchange
         Sends questions and collects answers.
     agreement : Agreement
-        What everybody signed up for.
+        The terms that every party accepted.
     run : str
         Name of the run.
     file : Path
@@ -171,7 +171,7 @@ def one_message(messages: Mapping[str, Tree]) -> Tree:
     first = next(iter(messages.values()))
     if any(message is not first for message in messages.values()):
         raise IncompatibleError(
-            "A secure sum needs that all parties are sent the same: one that is sent something of its own could be "
-            "made to send alone. Use an algorithm with one download for all, or protect = 'none'."
+            "Secure aggregation needs that all parties are sent the same: one that is sent something of its own "
+            "could be made to send alone. Use an algorithm with one download for all, or protect = 'none'."
         )
     return first

@@ -46,7 +46,7 @@ SCORE: dict[type, Spec] = {
 
 ABANDON = "abandon"
 REMOVED = "removed.json"
-"""Files in the server's folder: end this run at once; nobody waits for these clients any more."""
+"""Files in the server's folder: end this run at once; do not wait for these clients any more."""
 
 
 ENDED = ("finished", "paused", "failed", "interrupted")
@@ -57,12 +57,12 @@ START = "start.safetensors"
 
 
 class AbandonedError(FedfactorError, RuntimeError):
-    """Somebody started another run in the place of this one."""
+    """A party started another run in the place of this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run leaves at the server: no factors of anybody, only what was shared."""
+    """What a run leaves at the server: no private factors, only what was shared."""
 
     run: str
     status: str
@@ -107,7 +107,7 @@ class Server:
     folder : path
         The server's own folder: checkpoint, status and result.
     agreement : Agreement
-        What everybody signed up for.
+        The terms that every party accepted.
     policy : WaitingRules
         Who must take part, and how long to wait.
     transport : Transport
@@ -175,7 +175,12 @@ class Server:
                 self.tick({"state": "interrupted", "reason": "the server was stopped"}, force=True)
                 raise
             except Exception as error:
-                anew = " Or begin anew: fedfactor start --again." if isinstance(error, CheckpointError) else ""
+                anew = ""
+                if isinstance(error, CheckpointError):
+                    anew = (
+                        " Resume it with the versions installed now: fedfactor start --accept-versions (what was paid "
+                        "is kept, bit-identity is not). Or begin again: fedfactor start --again."
+                    )
                 self.tick({"state": "failed", "reason": f"{type(error).__name__}: {error}{anew}"}, force=True)
                 raise
             return outcome
@@ -207,7 +212,7 @@ class Server:
         self.exchange.gather(self.meta.clients)
 
     def survey(self) -> None:
-        """Add up columns before round 0, where preprocessing or a secure sum depends on them."""
+        """Add up columns before round 0, where preprocessing or secure aggregation depends on them."""
         self.gather()
         file = self.folder / "survey.safetensors"
         names = self.meta.clients
@@ -234,7 +239,7 @@ class Server:
 
     @property
     def since(self) -> dict[str, int]:
-        """Tell for each client the last of its steps that went into the server's state."""
+        """Return for each client the last of its steps that went into the server's state."""
         snapshot = self.loop.snapshot
         if snapshot is None:
             return {}

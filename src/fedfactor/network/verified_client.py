@@ -181,7 +181,7 @@ class VerifiedClient:
         if asked.kind == "survey":
             right: Any = Begin if index == 0 else Counts
             if not isinstance(down, right):
-                raise Refused("the columns are counted once, and their totals are told once")
+                raise Refused("the columns are counted once, and their totals are returned once")
             if index and not _same_counts(total, down):
                 raise Refused("the totals of the columns are not those that were verified")
             return {**protocol, "open": None, "total": None, "tagged": None}
@@ -318,7 +318,7 @@ class VerifiedClient:
 
 
 def session_of(kind: str) -> int:
-    """Tell the sum of a survey from that of a step with the same number."""
+    """Return the sum of a survey from that of a step with the same number."""
     return 1 if kind == "survey" else 2
 
 

@@ -93,7 +93,7 @@ class Counts:
     clients: Array
 
     def rare(self, least: Sequence[int]) -> np.ndarray:
-        """Tell the columns that somebody fills, but fewer rows or clients than agreed."""
+        """Return the columns with values, but from fewer rows or clients than agreed."""
         few = (self.rows < least[0]) | (self.clients < least[1])
         return np.flatnonzero(few & (self.rows > 0))
 
@@ -115,8 +115,8 @@ def uploads(expected: Mapping[type, Spec]) -> list[type]:
     gathered = [kind.__name__ for kind in kinds if getattr(kind, "uplink", "") == "gather"]
     if gathered:
         raise IncompatibleError(
-            f"A secure sum hides single uploads, but this algorithm must see each {gathered[0]}. Use PooledNMF, or "
-            "protect = 'none'."
+            f"Secure aggregation hides single uploads, but this algorithm must see each {gathered[0]}. Use "
+            "PooledNMF, or protect = 'none'."
         )
     return kinds
 
@@ -220,7 +220,7 @@ def octets(data: bytes) -> np.ndarray:
 
 
 def question_of(down: Tree, keys: np.ndarray | None, tags: Mapping[str, Any] | None) -> Question:
-    """Write a question; keys and tags are empty where there are none to tell."""
+    """Write a question; keys and tags are empty where there are none."""
     nothing = np.zeros((0, 64), np.uint8)
     known = {"tags": np.zeros((0, 2), np.uint64), "signatures": nothing} if tags is None else tags
     roster = np.zeros((0, 96), np.uint8) if keys is None else keys

@@ -16,7 +16,7 @@ class WaitingRules:
         Clients that a round needs.
     dropouts : {"continue", "wait"}
         At the deadline: go on with those who answered, if they are enough; or never go on without everyone, because
-        the difference of two sums shows the upload of the one who left (always so with a secure sum).
+        the difference of two sums shows the upload of the one who left (always so with secure aggregation).
     deadline : float
         Seconds a round waits for answers.
     gather : float

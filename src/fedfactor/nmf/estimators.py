@@ -88,10 +88,10 @@ class PooledNMF(ColumnSplitEstimator, IncrementalFit, PrivateComponents):
         :math:`\sum_j V_{tj}^2` over the observed cells of the row, which keeps rows with few cells from
         overfitting. ``"auto"``: :math:`4 e^2 k / p + 0.01 (k / p)^2` for p observed cells, :math:`e^2` being the
         unexplained share of the sum of squares; it never increases.
-    noisy_step : {"gradient", "newton"}, default="gradient"
+    noisy_step : {"auto", "gradient", "newton"}, default="auto"
         Step on V under differential privacy of rows or subjects. ``"gradient"``: along summed gradients, with
-        public step lengths. ``"newton"``: clients also send ``UᵀU``, k (k + 1) / 2 further numbers under 2.4 % more
-        noise: better with many rows.
+        public step lengths. ``"newton"``: clients also send ``UᵀU`` and the number of rows that were clipped, under
+        2.1 % more noise, and the clip follows the rows. ``"auto"``: Newton steps.
     split : {"rows", "columns"}, default="rows"
         What clients hold: rows with the same columns, or columns of the same rows, which are matched by their ids.
         The weights of penalties on U and V then change places.
@@ -170,7 +170,7 @@ class PooledNMF(ColumnSplitEstimator, IncrementalFit, PrivateComponents):
         private_penalty: float = 0.01,
         weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
         ridge: float | Literal["auto"] = "auto",
-        noisy_step: Literal["gradient", "newton"] = "gradient",
+        noisy_step: Literal["auto", "gradient", "newton"] = "auto",
         split: Literal["rows", "columns"] = "rows",
         n_init: int | None = None,
         warm_start: bool = False,

@@ -1,8 +1,5 @@
 """Federated averaging of NMF, with or without a term that holds clients near the average: FedProxNMF, FedAvgNMF."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -161,11 +158,11 @@ class Averaging(RefitRows):
         return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the average stands still."""
+        """Return whether the average stands still."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of the V that clients received, and the drift when it is watched."""
+        """Return the relative error of the V that clients received, and the drift when it is watched."""
         found = {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
         names = ("drift", "plain_drift", "server_similarity")
         return found | {name: float(v) for name, v in zip(names, state.agreement, strict=True) if np.isfinite(v)}

@@ -18,7 +18,7 @@ from fedfactor.privacy.dp import refuse_start
 
 
 def _sums_serve(model: Any) -> bool:
-    """Tell whether an estimator with these settings can take further rows alone; the reason why not is an error."""
+    """Return whether an estimator with these settings can take further rows alone; the reason why not is an error."""
     refuse_held(model.to_algorithm(), masked=model.missing_values is not None)
     return getattr(model, "split", "rows") == "rows"
 

@@ -1,21 +1,17 @@
 """A client on its own: alternate between U and V on its own rows."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from array_api_compat import array_namespace, device
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.nnls import gradient_step, lipschitz, multiplicative_step, solve_rows, squared_error
 from fedfactor.linalg.products import cross, gram, gram_rows, sums
 
 __all__ = ["SOLVERS", "Solver", "alternate"]
-
-Array = Any
 
 Solver = Literal["hals", "gradient", "multiplicative"]
 """Coordinate descent, projected gradient steps (with inertia: iPALM), multiplicative updates."""
@@ -66,7 +62,7 @@ def alternate(
     pull : function (V, step, η) -> V, optional
         Called after each step on V, with the number of the step and its length.
     sq_norm : float, optional
-        ``‖X‖²``; with it the loss of the V that was given is told.
+        ``‖X‖²``; with it the loss of the received V can be computed.
     tol : float
         Stop when ten steps lower the loss by less than this share; needs ``sq_norm``.
 

@@ -1,8 +1,5 @@
 """OneShotNMF: clients factor their own rows to the end, and the server combines the results once."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
@@ -169,7 +166,7 @@ class OneShotNMF(RefitRows):
         return Server(V, np.bool_(True)), Factor(V)
 
     def converged(self, state: Server) -> bool:
-        """Tell that one exchange is all there is."""
+        """Return that there is one exchange only."""
         return bool(state.done)
 
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:

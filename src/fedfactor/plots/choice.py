@@ -79,7 +79,7 @@ def plot_comparison(errors: Mapping[str, Mapping[str, Any]], *, ax: Any = None) 
     """
     ax = axes_or_new(ax)
     for place, owners in enumerate(errors.values()):
-        means = [float(np.mean(error)) for error in owners.values()]
+        means = [float(np.asarray(error).mean()) for error in owners.values()]
         ax.plot([min(means), max(means)], [place, place], color="0.6", linewidth=2, zorder=1)
         ax.plot(means, [place] * len(means), "|", markersize=10, color="C0", zorder=2)
         ax.plot([np.mean(means)], [place], "o", color="C0", zorder=3)

@@ -1,8 +1,5 @@
 """A figure of components that are pictures."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
@@ -15,7 +12,7 @@ from fedfactor.plots.axes import axes_or_new
 
 
 def mosaic(V: Array, shape: tuple[int, int], *, n_columns: int | None = None, gap: int = 1) -> np.ndarray:
-    """Lay components out as tiles of one picture, each scaled to [0, 1]; gaps are NaN.
+    """Lay components out as tiles of one picture, each scaled to [0, 1]; spaces between tiles are NaN.
 
     Parameters
     ----------
@@ -84,7 +81,7 @@ def plot_components(V: Array, shape: tuple[int, int], *, n_columns: int | None =
     """
     picture = mosaic(V, shape, n_columns=n_columns)
     ax = axes_or_new(ax)
-    ax.set_facecolor("0.85")  # gaps are see-through, so that blank tiles show too
+    ax.set_facecolor("0.85")  # spaces are transparent, so that blank tiles show too
     ax.imshow(picture, cmap="gray_r", interpolation="nearest", vmin=min(0.0, float(np.nanmin(picture))), vmax=1.0)
     ax.set(xticks=[], yticks=[])
     for side in ax.spines.values():

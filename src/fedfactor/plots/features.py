@@ -1,8 +1,5 @@
 """Figures of components whose columns have names."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -38,7 +35,7 @@ def top_features(V: Any, features: Sequence[str] | None = None, n: int = 10) -> 
     if len(names) != V.shape[1]:
         raise ValueError(f"{len(names)} names were given for {V.shape[1]} columns.")
     n = min(n, V.shape[1])
-    found = []
+    found: list[list[tuple[str, float]]] = []
     for row in V:
         size = np.abs(row)
         best = np.argpartition(-size, n - 1)[:n] if n else np.array([], int)

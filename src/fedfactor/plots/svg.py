@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from html import escape
-from typing import Any, cast
+from typing import Any
 
 from fedfactor.plots.axes import panels
 
@@ -41,10 +41,9 @@ def svg(
     >>> svg(lambda ax: ax.plot([1, 2]), "a line")[:44]
     '<svg role="img" aria-label="a line" viewBox='
     """
-    from matplotlib import rc_context
-    from matplotlib.rcsetup import cycler
+    import matplotlib.style
 
-    style = {
+    style: dict[str, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
         "font.family": "sans-serif",
@@ -57,7 +56,7 @@ def svg(
         "axes.titlecolor": _INK,
         "axes.facecolor": "none",
         "figure.facecolor": "none",
-        "axes.prop_cycle": cycler(color=[_FIRST, _SECOND]),
+        "axes.prop_cycle": f"cycler('color', {[_FIRST, _SECOND]})",
         "axes.titlesize": 10,
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -65,7 +64,7 @@ def svg(
         "xtick.labelcolor": _SOFT,
         "ytick.labelcolor": _INK,
     }
-    with rc_context(cast("Any", style)):  # the keys are checked by Matplotlib
+    with matplotlib.style.context(style):
         ax = panels(1, width=width, height=height)[0]
         draw(ax)
         text = io.StringIO()

@@ -20,7 +20,7 @@ def usage_by_owner(factors: Run | Mapping[str, Any]) -> tuple[list[str], np.ndar
     Parameters
     ----------
     factors : Run, fitted estimator, or mapping of owner to U
-        From whom.
+        The source.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def plot_usage(factors: Run | Mapping[str, Any], *, most: int = 40, ax: Any = No
     if len(owners) > most:
         far = np.abs(shares - shares.mean(axis=0)).sum(axis=1)
         kept = np.sort(np.argsort(-far, kind="stable")[:most])
-        owners = [owners[i] for i in kept]
+        owners = [owners[int(i)] for i in kept]
         shares = shares[kept]
     ax = axes_or_new(ax)
     picture = ax.imshow(shares, aspect="auto", cmap="viridis", vmin=0, interpolation="nearest")

@@ -1,16 +1,19 @@
 """Clipping, noise, accounting, secure aggregation, and what a run reports about its privacy."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
-_public, _dir, _all = lazy_loader.attach_stub(__name__, __file__)
+if TYPE_CHECKING:
+    from fedfactor.aggregation.robust import Robust as Robust
+    from fedfactor.core.entropy import Entropy as Entropy
+
+_public, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 _ELSEWHERE = {"Robust": "fedfactor.aggregation.robust", "Entropy": "fedfactor.core.entropy"}
 """Public names of this module whose classes are defined in other packages."""
-
-__all__ = sorted([*_all, *_ELSEWHERE])
+__all__.extend(["Entropy", "Robust"])
 
 
 def __dir__() -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from fedfactor.core.errors import MissingExtraError
 
@@ -26,15 +26,6 @@ class Release:
     noise_multiplier: float
     sampling: float = 1.0
     epsilon: float | None = None
-
-
-def _books() -> tuple[Any, Any, Any]:
-    try:
-        import dp_accounting
-        from dp_accounting import pld, rdp
-    except ImportError:
-        raise MissingExtraError.named("dp-accounting", "privacy", "A privacy ledger") from None
-    return dp_accounting, pld, rdp
 
 
 def epsilon_of(releases: Iterable[Release], delta: float, accountant: Accountant = "rdp") -> float:
@@ -83,9 +74,13 @@ def _gaussian_epsilon(releases: list[Release], delta: float, accountant: Account
     plain = sum(n / r.noise_multiplier**2 for r, n in counted.items() if r.sampling == 1)
     if accountant == "pld" and all(r.sampling == 1 for r in counted):
         return analytic_epsilon(math.sqrt(plain), delta)
-    books, pld, rdp = _books()
+    try:
+        import dp_accounting as books
+        from dp_accounting import pld, rdp
+    except ImportError:
+        raise MissingExtraError.named("dp-accounting", "privacy", "A privacy ledger") from None
     # Gaussian releases without sampling compose exactly into one, which is faster and a little tighter to account for.
-    events = [books.GaussianDpEvent(1 / math.sqrt(plain))] if plain else []
+    events: list[books.DpEvent] = [books.GaussianDpEvent(1 / math.sqrt(plain))] if plain else []
     for release, n in counted.items():
         if release.sampling < 1:
             one = books.PoissonSampledDpEvent(release.sampling, books.GaussianDpEvent(release.noise_multiplier))
@@ -159,16 +154,18 @@ def calibrate(
     while cost(high, "rdp") > epsilon:
         low = high
         high = 2 * high
-    high = _bisect(lambda z: cost(z, "rdp"), low, high, epsilon)
+    high = _bisect(cost, "rdp", low, high, epsilon)
     if accountant == "pld":  # the fine books are slow at small noise, so they are asked near the coarse answer only
         while cost(high, "pld") > epsilon:  # they round upwards on a grid: with many sampled releases that may show
             high *= 1.05
-        high = _bisect(lambda z: cost(z, "pld"), 0.5 * high, high, epsilon)
+        high = _bisect(cost, "pld", 0.5 * high, high, epsilon)
     return high
 
 
-def _bisect(cost: Any, low: float, high: float, epsilon: float) -> float:
+def _bisect(
+    cost: Callable[[float, Accountant], float], which: Accountant, low: float, high: float, epsilon: float
+) -> float:
     while high - low > 1e-5 * high:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if cost(middle) > epsilon else (low, middle)
+        low, high = (middle, high) if cost(middle, which) > epsilon else (low, middle)
     return high

@@ -1,4 +1,4 @@
-"""Noise that parties agree on in a file: each makes the same settings of it, and needs nobody else's word for them."""
+"""Noise that parties agree on in a file: each derives the same parameters from it, independently of others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedfactor.privacy.ledger import Entry
 from fedfactor.privacy.minimums import Minimums
 from fedfactor.privacy.noise_shares import secure_for_noise
 from fedfactor.privacy.pipeline import Books, Channel
-from fedfactor.privacy.planner import alike_for_noise, bound_rows, check_bears, check_links, noise_links
+from fedfactor.privacy.planner import alike_for_noise, bound_rows, check_bears, check_links, noise_links, spread_of
 from fedfactor.privacy.secure_aggregation.transform import SecureSum
 
 __all__ = ["agree_on_noise", "noisy_channel", "whole_cohort"]
 
 
 def whole_cohort(n_clients: int) -> SecureSum:
-    """Return the secure sum between parties: all are in it, or it is begun again."""
+    """Return the secure aggregation between parties: all take part, or it starts again."""
     return SecureSum(min_clients=n_clients, threshold=1.0)
 
 
@@ -57,7 +57,7 @@ def agree_on_noise(
         if asked.row_bound is None or asked.rows is None:
             raise IncompatibleError("Noise for rows needs row_bound and rows, as public numbers.")
         honest = secure_for_noise(asked, whole_cohort(meta.n_clients), Minimums(), algorithm, meta)[1]
-        spread = noise["noise_multiplier"] * math.sqrt(meta.n_clients / honest) * asked.cap * asked.known_to
+        spread = noise["noise_multiplier"] * spread_of(asked, honest, meta)
         algorithm, _ = bound_rows(algorithm, meta, asked.row_bound, asked.rows, spread)
     noisy_channel(noise, algorithm, meta, "")
     return algorithm, noise

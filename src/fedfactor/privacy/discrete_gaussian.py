@@ -1,7 +1,7 @@
 """Gaussian and Laplace noise on the integers, drawn exactly: no floating-point number takes part.
 
-Noise drawn as floating-point numbers has gaps and a grid that depend on the value it hides, and gives the value away
-(Mironov 2012). Integers have no such gaps.
+Noise drawn as floating-point numbers has holes and a grid that depend on the value it hides, and gives the value away
+(Mironov 2012). Integers have no such holes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def discrete_gaussian(size: int, bits: int, entropy: Entropy) -> np.ndarray:
     if bits != int(bits) or not 0 <= bits <= MOST_BITS:
         raise ValueError(f"bits={bits!r} must be a whole number from 0 to {MOST_BITS}: the squares must fit 64 bits.")
     sigma = 1 << int(bits)
-    found = []
+    found: list[np.ndarray] = []
     have = 0
     while have < size:
         y = _some_laplace(int(1.35 * (size - have)) + 64, int(bits), entropy)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.pytree import is_list
 from fedfactor.privacy.accounting import Accountant
 from fedfactor.privacy.ledger import Ledger, Unit
 
@@ -81,8 +82,8 @@ def dp(
     epsilon, delta : float
         The budget of the whole run. δ should be well below one over the number of units.
     unit : {"row", "client", "subject"}
-        Whom it protects: one row; one client with all its rows; or one subject with up to `cap` rows. A row is often a
-        visit, a cell or a session: it is a person only if every person has one row.
+        The protected unit: one row; one client with all its rows; or one subject with up to `cap` rows. A row is often
+        a visit, a cell or a session: it is a person only if every person has one row.
     clip : float, optional
         For ``unit="client"``: the largest norm of a client's upload, measured from the one that says nothing new.
         Chosen without looking at the data.
@@ -99,10 +100,10 @@ def dp(
         Clients that may know one and the same subject: the noise covers `cap` rows at each of them. With 1, a subject
         with rows at two clients is not covered.
     noise : {"distributed", "local"}
-        ``"distributed"``: each client adds a part, under a secure sum. ``"local"``: each client adds the whole noise
-        itself, and nothing else is assumed of the server; √clients times noisier.
+        ``"distributed"``: each client adds a part, under secure aggregation. ``"local"``: each client adds the whole
+        noise itself, and nothing else is assumed of the server; √clients times noisier.
     colluding : int
-        Clients who may tell the server their noise: the others make up for it. A client that only looks at V for
+        Clients who may reveal their noise to the server: the others make up for it. A client that only looks at V for
         itself knows its own share of the noise too: 1 covers that. A coordinator who is a client
         (``Minimums(coordinator_is_client=True)``) is counted beside these.
     sampling : float
@@ -163,8 +164,8 @@ def _check(made: DP) -> None:
         raise ValueError("subject names whose rows belong together: give it with unit='subject', and only then.")
     if not 0 < made.sampling <= 1 or (made.sampling < 1 and (made.unit != "client" or made.noise == "local")):
         raise ValueError(
-            "sampling must lie in (0, 1], and below 1 needs unit='client' under a secure sum: only there can nobody "
-            "tell who stayed away."
+            "sampling must lie in (0, 1], and below 1 needs unit='client' under secure aggregation: only there the "
+            "absence of a client stays hidden."
         )
     if made.colluding < 0:
         raise ValueError(f"colluding={made.colluding} must not be negative.")
@@ -177,24 +178,29 @@ def _check(made: DP) -> None:
             raise ValueError(f"{name}={given} must be positive and finite.")
 
 
+def as_parts(privacy: Any) -> Sequence[Any]:
+    """Return the parts of what protects a run, one or several."""
+    return privacy if is_list(privacy) else (privacy,)
+
+
 def asked_of(privacy: Any) -> DP | None:
     """Find the budget in what protects a run, if there is one."""
-    parts: Any = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
-    return next((part for part in parts if isinstance(part, DP)), None)
+    return next((part for part in as_parts(privacy) if isinstance(part, DP)), None)
 
 
 def refuse_start(privacy: Any, why: str) -> None:
-    """Refuse a private run that starts at components of another: what those told of its rows is in no budget."""
+    """Refuse a private run that starts at components of another: what those revealed about its rows is in no budget."""
     asked = asked_of(privacy)
     if asked is not None:
         raise IncompatibleError(
             f"{why} starts at components that rows have shaped, and dp(epsilon={asked.epsilon:g}) would not count what "
-            "they tell. Start a private run anew."
+            "they reveal. Start a private run again."
         )
 
 
 def refuse_repeats(privacy: Any, runs: int, why: str) -> None:
-    """Refuse to repeat a run whose budget is for one: each repeat spends all of it, and the choice among them is told.
+    """Refuse to repeat a run whose budget is for one: each repeat spends all of it, and the choice among them is
+    published.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """What has been spent on a data set, over all runs, written down before anything is released.
 
 A ledger on the disk is a chain of lines (:class:`~fedfactor.core.hash_chain.Chain`): if one changes or vanishes, it is
-noticed. Its first line holds the budget, and whom it protects; later ones say to which rows it belongs, and what was
+noticed. Its first line holds the budget, and the protected unit; later ones say to which rows it belongs, and what was
 released.
 """
 
@@ -95,7 +95,7 @@ class Ledger:
         there already keeps to it, and `epsilon` can only ask for less (:meth:`raise_budget` is for more). A new file
         without `epsilon`, and books in memory, have no limit; `delta` is 1e-5 unless given.
     unit : {"row", "subject", "client"}, optional
-        Whom the budget protects; rows unless given, or as the file says.
+        The protected unit; rows unless given, or as the file says.
     accountant : {"rdp", "pld"}
         Which books decide.
     witness : Witness, optional
@@ -106,8 +106,8 @@ class Ledger:
     An entry is on the disk before the release it stands for, so a crash can only lead to an entry without a release.
     The same release, sent again after a crash, is counted once.
 
-    Noise from a seed protects nobody who may know the seed. Such runs and real ones never share books, and what seeded
-    runs cost is infinite; ``as_if=True`` tells what it would be.
+    Noise from a seed does not protect against anyone who may know the seed. Such runs and real ones never share books,
+    and what seeded runs cost is infinite; ``as_if=True`` states what it would be.
 
     Examples
     --------
@@ -165,7 +165,7 @@ class Ledger:
 
     @property
     def unit(self) -> Unit:
-        """Whom the budget protects."""
+        """The protected unit."""
         kept = self._about()
         return self._unit if kept is None else kept["unit"]
 
@@ -201,7 +201,7 @@ class Ledger:
         run : str, optional
             Of one run only.
         as_if : bool
-            Count noise from a seed as if nobody knew the seed.
+            Count noise from a seed as if the seed were secret.
         """
         entries = [e for e in self.entries() if run in (None, e.run)]
         if not as_if and any(e.simulation for e in entries):
@@ -218,7 +218,8 @@ class Ledger:
         entries = self._known()
         if any(known.simulation != new.simulation for known in entries.values() for new in releases):
             raise BudgetError(
-                "Noise from a seed protects nobody who may know the seed: it is not paid for from the books of real "
+                "Noise from a seed does not protect against anyone who may know the seed: it is not paid for from "
+                "the books of real "
                 "runs, nor the other way round. Use a ledger of its own for simulations."
             )
         further = [new for new in releases if new.key not in entries]
@@ -399,6 +400,6 @@ def _read_older(path: Path) -> Iterator[Entry]:
             if number == len(lines) - 1:
                 continue  # torn by a crash before it counted
             raise FedfactorError(
-                f"Line {number + 1} of the ledger {path} cannot be read. Restore it from a copy: without it nobody "
+                f"Line {number + 1} of the ledger {path} cannot be read. Restore it from a copy: without it the "
                 "can say what has been spent."
             ) from None

@@ -35,7 +35,7 @@ def refuse_public_numbers(parcel: Parcel, kind: str) -> None:
     """
     if any(number != 1.0 for number in parcel.side):
         raise IncompatibleError(
-            f"{kind} holds a public number other than 1, which no noise hides: it tells a client with few rows "
+            f"{kind} holds a public number other than 1, which no noise hides: it reveals a client with few rows "
             "from one with many. Let clients count alike (weights='equal'), and leave out those without rows."
         )
 
@@ -116,12 +116,12 @@ class Gaussian(Transform):
     touched : int
         For parts of uploads: uploads that one unit can have a part in. Each of them is rounded.
     share : {"distributed", "local"}
-        Under a secure sum each client adds a part, and `honest` clients' parts make up the whole. Without one, each
-        client adds the whole.
+        Under secure aggregation each client adds a part, and `honest` clients' parts make up the whole. Without one,
+        each client adds the whole.
     honest : int
         Fewest clients in a sum whose noise counts: those needed for a sum, less those who may collude.
     sampling : float
-        Chance with which each client takes part in a round, by a coin of its own that nobody sees.
+        Chance with which each client takes part in a round, by a private random draw.
     bits : int
         Grid steps per standard deviation of one client's noise, as a power of two.
 
@@ -156,7 +156,7 @@ class Gaussian(Transform):
             return
         if not any(link.hides for link in links):
             raise IncompatibleError(
-                "Distributed noise protects only a sum that nobody can take apart: add SecureSum, or share='local'."
+                "Distributed noise protects only a sum that cannot be taken apart: add SecureSum, or share='local'."
             )
         seen = [kind.__name__ for kind in algorithm.messages(meta) if getattr(kind, "uplink", "") == Uplink.GATHER]
         if seen:
@@ -181,7 +181,7 @@ class Gaussian(Transform):
         return what.replace("upload", "noisy upload")
 
     def not_covered(self, channel: Channel) -> list[str]:
-        """Say whom the unit leaves out, and whose noise must be believed."""
+        """Describe what the unit leaves out, and whose noise is trusted."""
         unit = channel.books.entry.unit
         asked = channel.asked
         found = list[str]()
@@ -190,7 +190,7 @@ class Gaussian(Transform):
         if unit == "subject":
             found.append(f"a subject with rows at more than {asked.known_to if asked else 1} clients")
         if self.share == "distributed":
-            found.append(f"more than {asked.colluding if asked else 0} clients who tell the server their noise")
+            found.append(f"more than {asked.colluding if asked else 0} clients who reveal their noise to the server")
             if asked is not None and not asked.colluding:
                 found.append("a client that takes its own share of the noise off what it sees (colluding=1 covers it)")
         return [*found, CHOICES]
@@ -220,7 +220,7 @@ class Gaussian(Transform):
         grid = self.grid(parcel.values.size)
         values = parcel.values
         if self.sampling < 1 and float(site.entropy("sampling").uniforms(1)[0]) >= self.sampling:
-            values = np.zeros_like(values)  # stays away, and nobody can tell
+            values = np.zeros_like(values)  # the client is absent, which stays hidden
         whole = np.trunc(values / grid)
         if not float(np.abs(whole).max(initial=0.0)) * site.n_clients < 2.0**61:
             raise IncompatibleError("An upload is too large for the integer grid. Is the clip missing?")

@@ -1,4 +1,4 @@
-"""Whose noise counts: the secure sum in which distributed noise hides, and the honest shares in it."""
+"""Whose noise counts: secure aggregation in which distributed noise hides, and the honest shares in it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NOISY_THRESHOLD = 0.9
 def secure_for_noise(
     asked: DP, secure: SecureSum | None, minimums: Minimums, algorithm: Algorithm, meta: Meta
 ) -> tuple[SecureSum | None, int]:
-    """Return the secure sum (None: each client adds the whole noise itself), and how many shares of noise count."""
+    """Return secure aggregation (None: each client adds the whole noise itself), and how many shares of noise count."""
     if asked.noise == "local" and secure is not None:
-        raise IncompatibleError("noise='local' assumes no secure sum. Use noise='distributed', or leave it out.")
+        raise IncompatibleError("noise='local' excludes secure aggregation. Use noise='distributed', or leave it out.")
     if asked.noise == "distributed" and secure is None:
         secure = SecureSum(threshold=NOISY_THRESHOLD)
     if secure is None:
         return None, 1
     if meta.n_clients < 3:
         raise IncompatibleError(
-            f"Distributed noise hides in a secure sum, which {meta.n_clients} client(s) cannot make. Use "
+            f"Distributed noise hides in secure aggregation, which {meta.n_clients} client(s) cannot make. Use "
             "dp(..., noise='local'): each then adds the whole noise itself."
         )
     secure.check(algorithm, meta, {})
@@ -39,7 +39,8 @@ def secure_for_noise(
     independent = meta.n_clients - known
     if honest < 1 or independent < 2:
         raise IncompatibleError(
-            f"With {known} colluding clients of {meta.n_clients}, nobody is left whose noise counts. Use noise='local'."
+            f"With {known} colluding clients of {meta.n_clients}, no client is left whose noise counts. Use "
+            f"noise='local'."
         )
     # Each client holds the server to it: in a smaller sum there would be less noise than was paid for.
     return replace(secure, min_clients=needed), honest

@@ -39,7 +39,7 @@ class PaperNoise(Transform):
     Notes
     -----
     The neighbouring relation is not stated, the sensitivity not proven, and nothing is composed over rounds.
-    :meth:`true_epsilon` tells what holds if entries lie in [0, 1] and a whole client may change.
+    :meth:`true_epsilon` states what holds if entries lie in [0, 1] and a whole client may change.
     """
 
     mechanism: Literal["gaussian", "laplace", "xor"] = "gaussian"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from fedfactor.core.algorithm import Algorithm, Meta, Round, Uplink
 from fedfactor.core.errors import NotFiniteError, ProtocolError
 from fedfactor.core.flattened_upload import Layout, Parcel, flatten, restore
-from fedfactor.core.pytree import Tree
+from fedfactor.core.pytree import Tree, is_mapping
 from fedfactor.core.transforms import Gathered, Opening, PlainSum, Sender, Transform
 from fedfactor.core.wire import Spec, check_message
 from fedfactor.privacy.dp import DP
@@ -30,7 +30,7 @@ class Books:
         self.entry = entry
 
     def affords(self, index: int) -> bool:
-        """Tell whether every ledger allows the next round."""
+        """Return whether every ledger allows the next round."""
         return all(ledger.affords(replace(self.entry, round=index)) for ledger in self.ledgers)
 
     def debit(self, index: int, entry: Entry | None = None) -> None:
@@ -84,7 +84,7 @@ class Channel:
     run: str
     minimums: Minimums = field(default_factory=Minimums)
     asked: DP | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
     simulation: bool = True
     folder: Path | None = None
     rejected: int = field(default=0, init=False)
@@ -100,7 +100,7 @@ class Channel:
 
     @property
     def noise_seed(self) -> int | None:
-        """Seed of the noise in a simulation; None: nobody's."""
+        """Seed of the noise in a simulation; None: from the operating system."""
         return None if self.asked is None else self.asked.noise_seed
 
     @property
@@ -119,7 +119,7 @@ class Channel:
             self.outbox.forget(next_round)
 
     def affords(self, index: int) -> bool:
-        """Tell whether the budget allows one more round."""
+        """Return whether the budget allows one more round."""
         return self.books.affords(index)
 
     def open(self, expected: Mapping[type, Spec], at: Round, down: Tree, *, encoded: bool = False) -> ChannelReceiver:
@@ -262,10 +262,10 @@ class ChannelReceiver:
     @property
     def combined(self) -> Tree:
         """What the server step takes."""
-        if not self.gathered:  # seen one by one anyway: nothing to tell from a difference
+        if not self.gathered:  # seen one by one anyway: nothing to infer from a difference
             self._channel.judge(self._at, self.present)
         found = self._reducer.total()
-        total = found if isinstance(found, dict) else restore(self._decoded(found, self.present), self._layout)
+        total = found if is_mapping(found) else restore(self._decoded(found, self.present), self._layout)
         for link in self._channel.links:
             link.heard(total, self._at, self._down)
         return total

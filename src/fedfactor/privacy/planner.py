@@ -8,17 +8,18 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Meta, Uplink
+from fedfactor.core.algorithm import Algorithm, Meta, Uplink, uplink_of
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.client_data import HALVES, Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.transforms import HasNeutralUpload, Transform, check_order
+from fedfactor.linalg.row_clipping import useful_rounds
 from fedfactor.privacy.accounting import calibrate
-from fedfactor.privacy.dp import DP, against_noise
+from fedfactor.privacy.dp import DP, against_noise, as_parts
 from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
 from fedfactor.privacy.modes import transform_named
@@ -38,7 +39,7 @@ SURVEY_SHARE = 0.05
 
 ROW_ROUNDS = 30
 CLIENT_ROUNDS = 10
-"""Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
+"""Rounds of a private run by default, where its method states no better number: each makes all of them noisier."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Parts:
-    """A user's words, told apart."""
+    """A user's words, distinguished."""
 
     dp: DP | None
     links: list[Transform]
@@ -63,9 +64,9 @@ class Parts:
 
 
 def parts_of(privacy: Any) -> Parts:
-    """Tell the parts of a user's words apart."""
+    """Distinguish the parts of a user's words."""
     found = Parts(None, [], Minimums(), None)
-    given = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    given = as_parts(privacy)
     for kind in (DP, Minimums, Ledger):
         if sum(isinstance(part, kind) for part in given) > 1:
             raise IncompatibleError(f"privacy holds two {kind.__name__}, of which only one could count. Keep one.")
@@ -136,7 +137,7 @@ def make_plan(
 
 
 def _refuse_mixed_precision(federation: Federation) -> None:
-    """Refuse clients of different precision: V has double precision as soon as one client does, and would tell it."""
+    """Refuse clients of different precision: V has double precision as soon as one client does, and would reveal it."""
     double = {name: federation.facts(name).dtype not in ("float32", *HALVES) for name in federation.names}
     if len(set(double.values())) > 1:
         one = next(name for name in double if double[name])
@@ -164,13 +165,13 @@ def plain_channel(
 
 
 def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable[[Meta], Channel]]:
-    """Plan for an engine whose processes hold their own owners only, so that nobody here may look at any rows."""
+    """Plan for an engine whose processes hold their own owners only, so that no rows may be inspected here."""
     parts = parts_of(privacy)
     if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
         raise IncompatibleError(
             f"privacy={privacy!r} is not offered where each process holds its own owners only. Processes of one job "
             "belong to one user, who can read them all: keys that they make for each other hide nothing from that "
-            "user, and noise that is shared under such keys protects nobody. Between organisations use a federation "
+            "user, and noise that is shared under such keys protects nothing. Between organisations use a federation "
             "(protect = 'dp' or 'secure-sum' in its terms); to simulate it, the local engine. Links such as Clip work."
         )
     algorithm, run = for_links(parts.links, algorithm), run_name(None)
@@ -197,25 +198,33 @@ def _private_plan(
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
     check_bears(asked, algorithm, meta)
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
-    # A method that ends after one exchange pays for one: noise for rounds that do not take place would be wasted.
-    usual = CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS
-    rounds = int(rounds or getattr(type(algorithm), "noisy_rounds", usual))
-    survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
-    share = SURVEY_SHARE if survey else 0.0
-    z = asked.noise_multiplier or calibrate(
-        asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
-    )
-    books = _open_books(parts, asked, algorithm, federation, run, z, folder)
+    share = SURVEY_SHARE if asked.unit != "client" and (asked.row_bound is None or asked.rows is None) else 0.0
+
+    def multiplier(rounds: int) -> float:
+        budget = (asked.epsilon, asked.delta, rounds / (1 - share))
+        return asked.noise_multiplier or calibrate(*budget, sampling=asked.sampling, accountant=asked.accountant)
+
+    # What a survey may cost does not depend on the number of rounds, which may depend on what it finds.
+    before = _Paid(share, rounds or ROW_ROUNDS, multiplier(rounds or ROW_ROUNDS))
+    books = _open_books(parts, asked, algorithm, federation, run, before.multiplier, folder)
     work = federation
     size = 0.0
     about = {"survey_share": share}
     if asked.unit == "client":
+        rounds = rounds or _fixed_rounds(algorithm) or CLIENT_ROUNDS
+        z = multiplier(rounds)
         algorithm = alike_for_noise(algorithm, meta)
     else:
         if asked.unit == "subject":
             work, federation = _capped(asked, federation, meta)
-        algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
+        rows, bound = _surveyed(asked, work, secure, honest, before, books, run, folder)
+        spread = spread_of(asked, honest, meta)
+        once = None if asked.noise_multiplier else spread * multiplier(1)
+        rounds = rounds or _fixed_rounds(algorithm) or _useful_rounds(algorithm, once, rows, meta)
+        z = multiplier(rounds)
+        algorithm, size = bound_rows(algorithm, meta, bound, rows, spread * z)
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
+    books.entry = replace(books.entry, noise_multiplier=z)
     links = (*others, *noise_links(asked, z, size, honest, meta), *(() if secure is None else (secure,)))
     check_links(links, algorithm, meta)
     channel = Channel(links, algorithm, meta, books, run, parts.minimums, asked, about, simulation, folder)
@@ -246,30 +255,59 @@ def _capped(asked: DP, federation: Federation, meta: Meta) -> tuple[Federation, 
     return work, federation
 
 
-def _bounded(
+@dataclass(frozen=True, slots=True)
+class _Paid:
+    """The part of the budget for a survey, beside so many rounds with this noise multiplier."""
+
+    share: float
+    rounds: int
+    multiplier: float
+
+    @property
+    def noise(self) -> float:
+        """Noise multiplier of the survey."""
+        return self.multiplier * math.sqrt((1 - self.share) / (self.share * self.rounds))
+
+
+def _fixed_rounds(algorithm: Algorithm) -> int | None:
+    """Return how many exchanges a method ends after: noise for rounds that do not take place would be wasted."""
+    return getattr(type(algorithm), "noisy_rounds", None)
+
+
+def _useful_rounds(algorithm: Algorithm, noise: float | None, rows: float, meta: Meta) -> int:
+    """Return the number of rounds that public numbers suggest; `noise` is that of a single round for all the budget."""
+    if noise is None or not (isinstance(algorithm, StatesRounds) and algorithm.noisy_step != "gradient"):
+        return ROW_ROUNDS
+    return useful_rounds(noise, rows, algorithm.n_components, meta.n_features)
+
+
+@runtime_checkable
+class StatesRounds(Protocol):
+    """Takes Newton steps from noisy sums, which need fewer rounds the more noise there is."""
+
+    n_components: int
+    noisy_step: str
+
+
+def _surveyed(
     asked: DP,
-    algorithm: Algorithm,
     federation: Federation,
-    meta: Meta,
     secure: SecureSum | None,
     honest: int,
-    z: float,
-    rounds: int,
-    share: float,
+    paid: _Paid,
     books: Books,
     run: str,
     folder: Path | None,
-) -> tuple[Algorithm, float]:
-    """Give the algorithm its row bound, from the user or from a survey that the budget pays for."""
+) -> tuple[float, float]:
+    """Return a public number of rows and bound on their norm, from the user or a survey that the budget pays for."""
     bound = asked.row_bound
     rows = asked.rows
-    if share:
-        # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.
-        ratio = z * math.sqrt((1 - share) / (share * rounds))
+    if paid.share:
+        # The histogram is two numbers per row, hence its own sensitivity.
         noise = Gaussian(
-            ratio, SENSITIVITY * asked.cap * asked.known_to, False, asked.noise, honest, touched=asked.known_to
+            paid.noise, SENSITIVITY * asked.cap * asked.known_to, False, asked.noise, honest, touched=asked.known_to
         )
-        books.debit(-1, replace(books.entry, round=-1, noise_multiplier=ratio, sampling=1.0, what="survey"))
+        books.debit(-1, replace(books.entry, round=-1, noise_multiplier=paid.noise, sampling=1.0, what="survey"))
         kept = None if folder is None else folder / "survey.json"
         if kept is not None and kept.exists():  # a run taken up again: the noise is not drawn a second time
             seen_rows, seen_bound = json.loads(kept.read_text())
@@ -287,9 +325,13 @@ def _bounded(
             PrivacyWarning,
             stacklevel=2,
         )
+    return float(rows or 1), float(bound or 1)
+
+
+def spread_of(asked: DP, honest: int, meta: Meta) -> float:
+    """Return the noise of all clients together, in units of one row's share, by that which the accountant counts."""
     parts = meta.n_clients / (honest if asked.noise == "distributed" else 1)
-    noise_of_all = z * math.sqrt(parts) * asked.cap * asked.known_to
-    return bound_rows(algorithm, meta, float(bound or 1), float(rows or 1), noise_of_all)
+    return math.sqrt(parts) * asked.cap * asked.known_to
 
 
 def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
@@ -299,20 +341,14 @@ def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
         raise IncompatibleError(f"{name} does not bear noise: {against}")
     if asked.unit == "client":
         return
-    if "row_clip" not in {f.name for f in fields(algorithm)}:  # type: ignore[arg-type]
+    if "row_clip" not in {f.name for f in fields(algorithm)}:
         raise IncompatibleError(
             f"{name} has no bound on what one row can change, so no noise could protect a row. Use "
             "PooledNMF, PooledPCA, PooledBMF with solver='proximal', or unit='client'."
         )
-    if meta.masked:
-        raise IncompatibleError(
-            "Noise for rows bounds whole rows, but some cells are missing, and what a step puts there is not bounded. "
-            "Fill them with public constants before, such as the middle of each column's range (not with means of the "
-            "rows, which no noise covers), or use privacy='secure-sum'."
-        )
     # Settings that do not go together are refused here.
     stated = {name: 1.0 for name in ("row_clip", "row_count", "row_noise") if hasattr(algorithm, name)}
-    replace(algorithm, **stated).check(meta)  # type: ignore[type-var]
+    replace(algorithm, **stated).check(meta)
 
 
 def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, noise: float) -> tuple[Algorithm, float]:
@@ -325,7 +361,7 @@ def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, nois
         changes["tol"] = 0.0
     if hasattr(algorithm, "row_noise"):
         changes["row_noise"] = noise
-    algorithm = replace(algorithm, **changes)  # type: ignore[type-var]
+    algorithm = replace(algorithm, **changes)
     found = algorithm.sensitivity(meta)
     if found is None or found[0] != "row":
         raise IncompatibleError(f"{type(algorithm).__name__} states no row-level sensitivity.")
@@ -335,7 +371,7 @@ def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, nois
 def alike_for_noise(algorithm: Algorithm, meta: Meta) -> Algorithm:
     """Set an algorithm for noise that protects whole clients: equal weights, a public start, no exact numbers."""
     algorithm = _random_start(_equal_weights(algorithm, alone=True))
-    algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
+    algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would reveal it
     return algorithm
 
 
@@ -357,8 +393,8 @@ def _equal_weights(algorithm: Algorithm, *, alone: bool) -> Algorithm:
     """
     given = getattr(algorithm, "weights", None)
     if alone and given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
-        return replace(algorithm, weights="mean")  # type: ignore[type-var]
-    return replace(algorithm, weights="equal") if given == "rows" else algorithm  # type: ignore[type-var]
+        return replace(algorithm, weights="mean")
+    return replace(algorithm, weights="equal") if given == "rows" else algorithm
 
 
 def _random_start(algorithm: Algorithm) -> Algorithm:
@@ -366,7 +402,7 @@ def _random_start(algorithm: Algorithm) -> Algorithm:
     start = getattr(algorithm, "start", None)
     if start == "wide":
         raise IncompatibleError("start='wide' folds exact sums, and noise spoils them. Use start='random'.")
-    return replace(algorithm, start="random") if start == "auto" else algorithm  # type: ignore[type-var]
+    return replace(algorithm, start="random") if start == "auto" else algorithm
 
 
 def _opened(path: Any, asked: DP) -> Ledger:
@@ -393,10 +429,10 @@ def entry_of(links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: 
 
 def check_links(links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
     """Refuse, before round 0, a channel that cannot carry this algorithm's uploads, or would not protect them."""
-    uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
-    gathered = [kind.__name__ for kind in uploads if kind.uplink == Uplink.GATHER]
+    uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if uplink_of(kind)}
+    gathered = [kind.__name__ for kind in uploads if uplink_of(kind) == Uplink.GATHER]
     combining = [link for link in links if link.combines_only()]
-    if any(kind.uplink == Uplink.GROUP for kind in uploads):
+    if any(uplink_of(kind) == Uplink.GROUP for kind in uploads):
         raise IncompatibleError(
             f"{type(algorithm).__name__} sums among nodes that hold blocks of the same rows, and no channel protects "
             "such sums. Leave privacy out, or take a method whose uploads are summed, such as PooledNMF."

@@ -50,7 +50,7 @@ OF_A_PARTY = frozenset({"relative_error", "bytes_sent", "letters", "party"})
 
 
 def promises(privacy: Mapping[str, Any] | None) -> bool:
-    """Tell whether a run makes a promise that exact figures beside it would break.
+    """Return whether a run makes a promise that exact figures beside it would break.
 
     Examples
     --------

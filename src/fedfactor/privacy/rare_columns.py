@@ -1,4 +1,4 @@
-"""Columns that too few rows fill: found by a secure sum of counts, and kept out of everything that follows."""
+"""Columns that too few rows fill: found by secure aggregation of counts, and kept out of everything that follows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Support:
     clients: np.ndarray
 
     def below(self, minimums: Minimums) -> np.ndarray:
-        """Return the columns that somebody fills, but too few."""
+        """Return the columns with values, but too few of them."""
         few = (self.rows < minimums.column_rows) | (self.clients < minimums.column_clients)
         return np.flatnonzero(few & (self.rows > 0))
 

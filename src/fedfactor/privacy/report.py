@@ -64,7 +64,7 @@ def _guarantee(channel: Channel, rounds: int) -> dict[str, Any]:
     books = own[0] if own else None
     each = {"noise_multiplier": entry.noise_multiplier} if entry.epsilon is None else {"epsilon_each": entry.epsilon}
     found: dict[str, Any] = {"unit": entry.unit, "delta": delta, **each}
-    if books is None:  # nobody writes down what is spent, but the rounds of this run can be counted
+    if books is None:  # the spending is not recorded, but the rounds of this run can be counted
         with contextlib.suppress(MissingExtraError):
             found["epsilon"] = epsilon_of([entry.release] * rounds, delta)
     else:
@@ -79,11 +79,11 @@ def _guarantee(channel: Channel, rounds: int) -> dict[str, Any]:
 
 
 def _simulation(channel: Channel) -> list[str]:
-    why = []
+    why: list[str] = []
     if channel.simulation:
         why.append("all parties are one process")
     if channel.noise_seed is not None:
-        why.append("noise was drawn from a seed: whoever knows it can take the noise off")
+        why.append("noise was drawn from a seed: knowledge of the seed removes the noise")
     return why
 
 
@@ -129,8 +129,8 @@ def sum_account(spec: Spec, meta: Meta, rounds: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``equations_per_column`` against ``rows``: whoever knew U could solve for the cells of a column that no more
-        rows fill than there are equations.
+        ``equations_per_column`` against ``rows``: knowledge of U would allow solving for the cells of a column that no
+        more rows fill than there are equations.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from fedfactor.core.algorithm import Round
 from fedfactor.core.client_data import Federation
 from fedfactor.core.flattened_upload import Parcel
 from fedfactor.core.transforms import Opening, PlainSum, Site
-from fedfactor.linalg.row_clipping import doubles, row_squares
+from fedfactor.linalg.row_clipping import observed, row_squares
 from fedfactor.privacy.noise import Gaussian
 from fedfactor.privacy.secure_aggregation.transform import SecureSum
 from fedfactor.privacy.sent_uploads import Outbox
@@ -64,7 +64,8 @@ def row_survey(
     """
     vectors: dict[str, np.ndarray] = {}
     for name in federation.names:
-        lengths = np.sqrt(row_squares(doubles(federation.shard(name).X)))
+        shard = federation.shard(name)
+        lengths = np.sqrt(row_squares(observed(shard.X, shard.mask)))
         lengths = lengths[lengths > 0]
         bins = np.minimum(np.searchsorted(_EDGES, lengths), _EDGES.size - 1)
         vectors[name] = np.concatenate([[lengths.size], np.bincount(bins, minlength=_EDGES.size)])

@@ -48,13 +48,13 @@ def _releases(folder: Path) -> Chain:
 
 
 def _place(folder: Path) -> list[int]:
-    """Tell a folder from its copies."""
+    """Distinguish a folder from its copies."""
     about = folder.stat()
     return [about.st_dev, about.st_ino]
 
 
 class _Lock:
-    """Keeps other processes out of a folder for as long as somebody here needs it."""
+    """Keeps other processes out of a folder for as long as this process needs it."""
 
     def __init__(self, folder: Path) -> None:
         self._handle = os.open(folder / "outbox.lock", os.O_CREAT | os.O_RDWR, 0o600)

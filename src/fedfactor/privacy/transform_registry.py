@@ -10,6 +10,7 @@ from typing import Any
 import fedfactor.privacy
 from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.parameters import with_tuples
 from fedfactor.core.transforms import Transform
 from fedfactor.privacy.agreed_noise import noisy_channel, whole_cohort
 from fedfactor.privacy.ledger import Ledger
@@ -44,14 +45,14 @@ def link_of(entry: Mapping[str, Any]) -> Transform:
     lacking = [name for name in needed if name not in settings]
     if lacking:
         raise ValueError(f"{kind.__name__} needs the setting {lacking[0]!r}.")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
+    return kind(**with_tuples(settings))
 
 
 def agreed_links(named: Sequence[Mapping[str, Any]], *, secure: bool, n_clients: int) -> tuple[Transform, ...]:
-    """Make the links that parties agreed on; a secure sum between parties needs every one of them."""
+    """Make the links that parties agreed on; secure aggregation between parties needs every one of them."""
     links = tuple(link_of(entry) for entry in named)
     if any(link.hides for link in links):
-        raise ValueError("a secure sum is asked for with protect = 'secure-sum', not as a link.")
+        raise ValueError("secure aggregation is asked for with protect = 'secure-sum', not as a link.")
     return (*links, whole_cohort(n_clients)) if secure else links
 
 
@@ -88,7 +89,7 @@ def agreed_channel(
     if not links:
         return None
     alike = for_links(links, algorithm)
-    # Nobody is told the rows of all here, so that equal weights go by each client's own.
+    # The total number of rows is unknown here, so that equal weights go by each client's own.
     if getattr(algorithm, "weights", "equal") == "rows" and alike is not algorithm:
         raise IncompatibleError(
             "Under noise or a median clients must count alike, but this algorithm weighs them by rows. Set weights = "

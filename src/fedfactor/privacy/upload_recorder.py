@@ -27,7 +27,7 @@ class Listener(Transform):
     (3, (2, 6))
     """
 
-    rounds: list[tuple[Round, Tree, Tree]] = field(default_factory=list, compare=False)
+    rounds: list[tuple[Round, Tree, Tree]] = field(default_factory=list[tuple[Round, Tree, Tree]], compare=False)
 
     def heard(self, total: Tree, at: Round, down: Tree) -> None:
         """Keep one round."""

@@ -6,14 +6,12 @@ rated it: both sums add up over owners. A Gram matrix is symmetric, so that one 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
 
-__all__ = ["half_size", "item_sums", "pair_products", "ridge_solve", "solve_users", "whole"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["half_size", "item_sums", "pair_products", "ridge_solve", "solve_users", "whole"]
 
 CELLS = 1 << 22
 """Entries of halves of Gram matrices that exist at one time beside the items' own."""
@@ -85,7 +83,8 @@ def ridge_solve(halves: Array, right: Array, ridge: Array) -> np.ndarray:
 def solve_all(A: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve many small systems; where one is singular, all get their least solution instead of an error.
 
-    An owner that ends in an error on some V's tells whoever chose V that its rows are of the kind that makes them so.
+    An owner that ends in an error on some V's reveals to the server, which chose V, that its rows are of the kind that
+    makes them so.
 
     Examples
     --------

@@ -170,7 +170,7 @@ class Baseline(FederatedRecommender):
     """A model without factors: its score of an item is one number."""
 
     def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Refuse: one number for each item does not tell which items are alike."""
+        """Refuse: one number for each item does not show which items are alike."""
         raise DataError(f"{type(self).__name__} knows no similar items. Use PooledEASE or PooledCF for them.")
 
 

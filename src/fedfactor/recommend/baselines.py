@@ -14,6 +14,7 @@ from fedfactor.core.parameters import declares_settings, set_by_privacy, setting
 from fedfactor.core.pytree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
+from fedfactor.linalg.products import stored_rows
 from fedfactor.recommend.item_weights import balanced_rows, units
 from fedfactor.recommend.local_cnmf import bilinear
 from fedfactor.recommend.rating_model import item_counts, observed, user_counts
@@ -89,7 +90,7 @@ class BiasServer:
 
 @declares_settings
 class Popularity(Algorithm):
-    r"""The same list for everybody: items by the number of users who touched them, over all owners.
+    r"""The same list for every user: items by the number of users who touched them, over all owners.
 
     .. math:: \hat x_{ij} = \frac{1}{n} \sum_c |\{i \in c : x_{ij} \text{ is stored}\}|
 
@@ -147,7 +148,7 @@ class Popularity(Algorithm):
         return state, Touched(np.asarray(Z.sum(axis=0)).ravel().astype(R.dtype))
 
     def doubt(self, up: Touched) -> str:
-        """Find counts that nobody can have."""
+        """Find impossible counts."""
         return "Numbers of users are negative." if self.row_clip is None and (up.users < 0).any() else ""
 
     def accepts(self, down: Ask | Shares, meta: Meta) -> str:
@@ -162,7 +163,7 @@ class Popularity(Algorithm):
         return replace(state, done=np.int64(1)), Shares((kept / max(rows, 1.0)).astype(users.dtype))
 
     def converged(self, state: PopularityServer) -> bool:
-        """Tell whether the counts are in."""
+        """Return whether the counts are in."""
         return bool(int(state.done))
 
     def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
@@ -237,7 +238,7 @@ class Biases(Algorithm):
         return BiasServer(zero, item, np.float64(np.inf), zero, none, np.int64(meta.n_clients)), Ask(none)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
-        """Keep nothing: users are solved anew from what comes."""
+        """Keep nothing: users are solved again from what comes."""
         return Local(np.int64(shard.n_rows))
 
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Sums]:
@@ -253,11 +254,11 @@ class Biases(Algorithm):
     def _users(self, R: Any, level: np.ndarray) -> np.ndarray:
         """Solve users' levels for fixed items."""
         off = np.asarray(R.data, np.float64) - level[R.indices]
-        rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+        rows = stored_rows(R)
         return np.bincount(rows, weights=off, minlength=R.shape[0]) / (user_counts(R) + self.user_ridge)
 
     def doubt(self, up: Sums) -> str:
-        """Find numbers of ratings that nobody can have."""
+        """Find impossible numbers of ratings."""
         return "Numbers of ratings are negative." if (up.counts < 0).any() else ""
 
     def accepts(self, down: Ask | Levels, meta: Meta) -> str:
@@ -287,7 +288,7 @@ class Biases(Algorithm):
         return state, Levels(state.mu, item)
 
     def converged(self, state: BiasServer) -> bool:
-        """Tell whether the items stand still."""
+        """Return whether the items stand still."""
         return self.tol > 0 and float(state.moved) <= self.tol * float(state.spread)
 
     def finish(self, shard: Shard, state: Local, down: Any) -> LocalFactors:

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.parameters import with_tuples
 from fedfactor.core.wire import from_bytes, to_bytes
 
 FORMAT = "fedfactor recommender 1"
@@ -53,7 +54,7 @@ class OwnerModel:
 
     def write(self, path: Path) -> None:
         """Write a file that only its writer can read."""
-        settings = {}
+        settings: dict[str, Any] = {}
         for key, value in self.settings.items():
             try:
                 settings[key] = json.loads(json.dumps(value))
@@ -70,7 +71,7 @@ class OwnerModel:
             "status": self.status,
         }
         seen = self.seen
-        arrays = {
+        arrays: dict[str, Any] = {
             "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
             "factors": np.frombuffer(to_bytes(self.factors), np.uint8),
             "users": _plain(self.users),
@@ -107,7 +108,7 @@ class OwnerModel:
 
     @classmethod
     def _of(cls, kind: str, about: dict[str, Any], parts: dict[str, np.ndarray]) -> OwnerModel:
-        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in about["settings"].items()}
+        settings = with_tuples(about["settings"])
         cells = (parts["data"], parts["indices"], parts["indptr"])
         return cls(
             kind,

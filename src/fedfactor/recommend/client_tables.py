@@ -1,4 +1,6 @@
-"""Users of several owners, each owner's in a table of its own: who holds a user, and what is asked of whom."""
+"""Users of several owners, each owner's in a table of its own: which client holds a user, and which request goes to
+which client.
+"""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class PooledEASE(Algorithm):
     .. math:: \min_B \|X - X B\|^2 + \lambda\|B\|^2 \quad \text{with} \quad \mathrm{diag}(B) = 0
 
     whose solution :math:`B = I - P\,\mathrm{diag}(P)^{-1}`, :math:`P = (X^\top X + \lambda I)^{-1}`, depends on the
-    data through one Gram matrix: a sum over users, whoever owns them.
+    data through one Gram matrix: a sum over users, independent of their owners.
 
     Notes
     -----
@@ -185,8 +185,8 @@ class PooledEASE(Algorithm):
     form is as large as users × items; a face never makes scores of more than a few users at a time.
 
     A Gram matrix of zeros and ones counts users who touched both of two items, and most pairs of rare items have one.
-    Such a count shows everybody who sees B, or the sum, that some user touched both. ``min_pairs=3`` closes this for
-    those who receive B; a server that must not see the counts either needs noise (``dp``).
+    Such a count shows every client that sees B, or the sum, that some user touched both. ``min_pairs=3`` closes this
+    for those who receive B; a server that must not see the counts either needs noise (``dp``).
 
     The low-rank form sends some entries of that matrix and its diagonal, nothing that the whole form would not send:
     pairs that chance alone would make frequent, which are the pairs among the d heaviest items, and pairs of a lighter
@@ -412,11 +412,11 @@ class PooledEASE(Algorithm):
         return self if self.held is None else replace(self, held=None)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the weights are made."""
+        """Return whether the weights are made."""
         return bool(int(state.done))
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell how many items have weights, and the regularisation that was used."""
+        """Return how many items have weights, and the regularisation that was used."""
         return {"items": float(len(state.columns)), "ridge": float(state.ridge)} if int(state.done) else {}
 
     def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
@@ -484,7 +484,7 @@ def _symmetric(half: Array, m: int) -> np.ndarray:
 
 
 def _some(R: Any, columns: np.ndarray) -> Any:
-    """Return some columns, numbered anew."""
+    """Return some columns, numbered again."""
     if len(columns) == R.shape[1]:
         return R
     place = np.full(R.shape[1], -1, np.int64)
@@ -495,7 +495,7 @@ def _some(R: Any, columns: np.ndarray) -> Any:
 
 
 def _falls(depth: np.ndarray, m: int) -> bool:
-    """Tell whether depths fall along the order, from the number of items that are paired with each other."""
+    """Return whether depths fall along the order, from the number of items that are paired with each other."""
     if len(depth) != m:
         return False
     d = int(depth.max(initial=0))

@@ -188,7 +188,7 @@ class FCF(Algorithm):
         return server, Items(state.mu, V)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the root mean square error of stored cells before the last step."""
+        """Return the root mean square error of stored cells before the last step."""
         fine = int(state.steps) and np.isfinite(state.sse) and state.n > 0
         return {"rmse": float(np.sqrt(state.sse / state.n))} if fine else {}
 

@@ -15,7 +15,7 @@ from fedfactor.core.parameters import declares_settings, setting
 from fedfactor.core.pytree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
-from fedfactor.linalg.products import cross, sums
+from fedfactor.linalg.products import cross, stored_rows, sums
 from fedfactor.recommend.implicit_feedback import stored_residuals
 from fedfactor.recommend.local_cnmf import bilinear
 from fedfactor.recommend.rating_model import item_counts, observed, user_counts
@@ -89,8 +89,8 @@ class FedMF(Algorithm):
 
     Notes
     -----
-    FedMF (with a secure sum in place of its homomorphic encryption) and FedRec's batch form: gradients of an item are
-    divided by its number of ratings, which travels once and inside a sum. Up: (k + 1) m numbers a round, down the
+    FedMF (with secure aggregation in place of its homomorphic encryption) and FedRec's batch form: gradients of an item
+    are divided by its number of ratings, which travels once and inside a sum. Up: (k + 1) m numbers a round, down the
     same.
 
     References
@@ -188,7 +188,7 @@ class FedMF(Algorithm):
         return server, Items(state.mu, item, V)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the root mean square error of the ratings before the last step."""
+        """Return the root mean square error of the ratings before the last step."""
         n = float(state.counts.sum(dtype=np.float64))
         return {"rmse": float(np.sqrt(state.sse / n))} if np.isfinite(state.sse) and n > 0 else {}
 
@@ -222,7 +222,7 @@ class FedMF(Algorithm):
     def _users(self, R: Array, U: Array, user: Array, V: Array, item: Array, mu: float, steps: int) -> tuple[Any, Any]:
         """Descend on the users' side; a user's step is the mean over the user's ratings."""
         counts = np.maximum(user_counts(R), 1)
-        rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+        rows = stored_rows(R)
         for _ in range(steps):
             off = stored_residuals(R, U, V, user, item, mu)
             per_user = np.bincount(rows, weights=off.data, minlength=R.shape[0])

@@ -1,19 +1,17 @@
-"""Cells that are kept aside to judge by: chosen by what a user's row is, not by who owns it."""
+"""Cells that are held out to judge by: chosen by what a user's row is, not by who owns it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 
-__all__ = ["cells_aside", "only_cells"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["cells_aside", "only_cells"]
 
 
 def cells_aside(R: Array, share: float, key: int) -> np.ndarray:
-    """Mark a share of the stored cells, the same ones whoever owns the rows and in whatever order they come.
+    """Mark a share of the stored cells, independent of which client owns the rows and of their order.
 
     Parameters
     ----------
@@ -38,7 +36,8 @@ def cells_aside(R: Array, share: float, key: int) -> np.ndarray:
     True
     """
     if not share:
-        return np.zeros(R.nnz, bool)
+        nnz: int = R.nnz
+        return np.zeros(nnz, bool)
     of_items = _mixed(np.arange(R.shape[1], dtype=np.uint64) ^ _mixed(np.array([key], np.int64).view(np.uint64)))
     cells = of_items[R.indices]
     running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(cells, dtype=np.uint64)])  # wraps, as a hash may

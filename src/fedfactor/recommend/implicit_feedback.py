@@ -6,19 +6,16 @@ The cells that are not stored are never visited; Gram matrices speak for them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.compiled.compile import kernel
-from fedfactor.linalg.products import csr_parts, over_rows, scatter_blocks, sums
+from fedfactor.linalg.products import csr_parts, over_rows, scatter_blocks, stored_rows, sums
 from fedfactor.recommend.alternating_least_squares import solve_all
-from fedfactor.recommend.rating_model import FLOOR, user_counts
+from fedfactor.recommend.rating_model import FLOOR
 
 __all__ = ["confidence", "implicit_gradient", "implicit_step", "ridge_rows", "stored_residuals"]
-
-Array = Any
 
 
 def confidence(R: Array, weight: float) -> scipy.sparse.csr_array:
@@ -78,12 +75,15 @@ def implicit_step(C: Array, U: Array, V: Array, *, alpha: float) -> tuple[np.nda
     return out, N, D, float(errors.sum())
 
 
-def _implicit_step(C, U, V, G, alpha) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+def _implicit_step(
+    C: Array, U: np.ndarray, V: np.ndarray, G: np.ndarray, alpha: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Do the same without numba."""
     fitted = _fitted(C, U, V)
-    top = C @ V.T
-    bottom = U @ G + alpha * U + _like(C, (C.data - 1) * fitted) @ V.T
-    new = np.where(bottom > 0, np.maximum(U * top / np.where(bottom > 0, bottom, 1), FLOOR), U).astype(U.dtype)
+    top: np.ndarray = C @ V.T
+    bottom: np.ndarray = U @ G + alpha * U + _like(C, (C.data - 1) * fitted) @ V.T
+    moved: np.ndarray = np.maximum(U * top / np.where(bottom > 0, bottom, 1), FLOOR)
+    new = np.where(bottom > 0, moved, U).astype(U.dtype)
     fitted = _fitted(C, new, V)
     N = sums(new, C)
     D = sums(new, _like(C, (C.data - 1) * fitted))
@@ -159,7 +159,7 @@ def _like(R: Array, data: Array) -> scipy.sparse.csr_array:
 
 
 def _fitted(R: Array, U: Array, V: Array) -> np.ndarray:
-    rows = np.repeat(np.arange(R.shape[0]), user_counts(R).astype(int))
+    rows = stored_rows(R)
     total = np.zeros(R.nnz, U.dtype)
     for u, v in zip(U.T, V, strict=True):
         total += u[rows] * v[R.indices]

@@ -23,7 +23,7 @@ from fedfactor.recommend.user_table import UnknownWarning
 
 
 def _has_totals(model: Any) -> bool:
-    """Tell whether an estimator with these settings can take further users alone."""
+    """Return whether an estimator with these settings can take further users alone."""
     return model.low_rank is None
 
 
@@ -110,7 +110,7 @@ class KeepsUsers(ChangesTotals, ListRecommender):
         """
         check_is_fitted(self)
         if users is None and client is None:
-            raise ValueError("Nobody is to leave. Give users, or client.")
+            raise ValueError("No party is to leave. Give users, or client.")
         if users is None:
             table = self.tables_.of(client)
             places = {str(client): np.arange(len(table.users))}

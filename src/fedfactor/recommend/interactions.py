@@ -12,6 +12,7 @@ from scipy import sparse
 from fedfactor.core.client_data import Federation
 from fedfactor.core.client_items import ItemShard
 from fedfactor.core.errors import DataError
+from fedfactor.core.pytree import is_mapping
 from fedfactor.recommend.ratings import Ratings, ratings_of
 
 __all__ = ["Interactions", "ItemTable", "interactions_of"]
@@ -67,7 +68,7 @@ class Interactions:
     users: Mapping[str, np.ndarray]
     items: np.ndarray
     held: Mapping[str, np.ndarray]
-    withheld: Mapping[str, np.ndarray] = field(default_factory=dict)
+    withheld: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
     @property
     def common(self) -> np.ndarray:
@@ -131,7 +132,7 @@ def interactions_of(
         if groups is not None or catalogues is not None or withheld is not None:
             raise DataError("These interactions come with owners, catalogues and secrets. Leave the arguments out.")
         return data
-    if isinstance(data, Mapping) and data and all(isinstance(part, ItemTable) for part in data.values()):
+    if is_mapping(data) and data and all(isinstance(part, ItemTable) for part in data.values()):
         if groups is not None or catalogues is not None:
             raise DataError("Item tables come with owners and catalogues. Leave groups and catalogues out.")
         return _of_tables({str(name): table for name, table in data.items()}, withheld or {})
@@ -146,10 +147,10 @@ def _of_tables(tables: Mapping[str, ItemTable], withheld: Mapping[str, Any]) -> 
     items = np.unique(np.concatenate(list(ids.values())))
     _check_owners(withheld, tables)
     withheld = {str(name): hidden for name, hidden in withheld.items()}
-    owners = {}
-    users = {}
-    held = {}
-    secret = {}
+    owners: dict[str, sparse.csr_array] = {}
+    users: dict[str, np.ndarray] = {}
+    held: dict[str, np.ndarray] = {}
+    secret: dict[str, np.ndarray] = {}
     for name in sorted(tables):
         X = sparse.coo_array(tables[name].X)
         users[name] = _ids(tables[name].users, f"users of owner {name!r}")
@@ -173,7 +174,7 @@ def _of_ratings(found: Ratings, catalogues: Mapping[str, Any] | None, withheld: 
     _check_owners({**(catalogues or {}), **withheld}, found.owners)
     owners = {name: _ones(R) for name, R in sorted(found.owners.items())}
     items = found.items
-    held = {}
+    held: dict[str, np.ndarray] = {}
     listed: dict[str, np.ndarray] = {}
     if catalogues is not None:
         listed = {str(name): _ids(ids, f"catalogue of {name!r}") for name, ids in catalogues.items()}
@@ -220,5 +221,5 @@ def _columns(ids: Any, items: np.ndarray, what: str) -> np.ndarray:
     known = {item: column for column, item in enumerate(items.tolist())}
     lost = [each for each in ids if each not in known]
     if lost:
-        raise DataError(f"Among the {what} is {lost[0]!r}, which nobody holds.")
+        raise DataError(f"Among the {what} is {lost[0]!r}, which no client holds.")
     return np.array(sorted(known[each] for each in ids), dtype=np.int64)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+
+from fedfactor.core.pytree import Array
 
 __all__ = [
     "balanced_rows",
@@ -23,11 +23,14 @@ __all__ = [
     "which_pairs",
 ]
 
+<<<<<<< HEAD
 Array = Any
 
 HEAVIEST = 3000
 """Columns of largest weight that a regularization is chosen on: eigenvalues of more would take minutes."""
 
+=======
+>>>>>>> main
 
 def units(R: Array, counts: str) -> scipy.sparse.csr_array:
     """Return what stored numbers stand for: ``"log"`` log₂(1 + r), ``"binary"`` 1, ``"raw"`` r.
@@ -107,7 +110,9 @@ def likely_pairs(weight: Array, d: int) -> tuple[np.ndarray, np.ndarray]:
     if not d:
         return order, np.zeros(len(order), np.int64)
     least = heavy[d - 1] ** 2 * (1 - 1e-9)
-    return order, np.clip(np.searchsorted(-heavy, -least / heavy, side="right"), 1, d)
+    least_partner: np.ndarray = -least / heavy
+    count = np.searchsorted(-heavy, least_partner, side="right")
+    return order, np.minimum(np.maximum(count, 1), d)
 
 
 def which_pairs(depth: Array) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from fedfactor.core.pytree import Array
 from fedfactor.recommend.rating_model import (
     bias_step,
     factor_step,
@@ -16,8 +17,6 @@ from fedfactor.recommend.rating_model import (
 )
 
 __all__ = ["Model", "RatingPenalty", "bilinear", "cnmf", "fold_bilinear", "fold_users", "starting_factors"]
-
-Array = Any
 
 
 class RatingPenalty(NamedTuple):
@@ -132,8 +131,18 @@ def cnmf(
     sse = np.inf
     rated = counts > 0
     if 0 < 4 * np.count_nonzero(rated) <= 3 * len(rated):  # nothing else moves, and a small group rates few items
-        options = {"penalty": penalty, "iterations": iterations, "tol": tol, "item_steps": item_steps}
-        within = cnmf(R[:, rated], U, np.ascontiguousarray(V[:, rated]), mu, user=user, item=item[rated], **options)
+        within = cnmf(
+            R[:, rated],
+            U,
+            np.ascontiguousarray(V[:, rated]),
+            mu,
+            user=user,
+            item=item[rated],
+            penalty=penalty,
+            iterations=iterations,
+            tol=tol,
+            item_steps=item_steps,
+        )
         V = np.array(V)
         item = np.array(item)
         V[:, rated] = within.V

@@ -16,6 +16,7 @@ from fedfactor.core.parameters import declares_settings, set_by_run, setting
 from fedfactor.core.pytree import Array, record, telemetry, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
+from fedfactor.linalg.products import stored_rows
 from fedfactor.nmf.pooled.warm_start import Begin as WarmStart
 from fedfactor.recommend.alternating_least_squares import half_size, item_sums, ridge_solve, solve_users
 from fedfactor.recommend.holdout_cells import cells_aside, only_cells
@@ -27,13 +28,13 @@ START_SCALE = 0.1
 START_DAMPING = 5.0
 """Ratings at the mean that every item is given beside its own for its first bias."""
 PATIENCE = 3
-"""Exchanges in a row that must bring less than ``tol`` on the ratings kept aside."""
+"""Exchanges in a row that must bring less than ``tol`` on the ratings held out."""
 LAST = 2
 """Exchanges with all ratings after that."""
 STRENGTHS = np.array([1.0, 0.5, 2.0])
 """What the regularisation is multiplied by where users try others than the one that holds; the first is that one."""
 WORTH = 0.005
-"""Share by which another strength must lower the error on the ratings kept aside before all go over to it."""
+"""Share by which another strength must lower the error on the ratings held out before all go over to it."""
 MOST_FACTOR = 1e4
 """Largest item factor at unit spread of the ratings that owners accept: huge ones would silence who rated the item."""
 PAUSE = 2
@@ -42,7 +43,7 @@ PAUSE = 2
 
 @record("pooled_cf.Begin")
 class Begin:
-    """Down: count your ratings; which share of them to keep aside, and the key that chooses them."""
+    """Down: count your ratings; which share of them to hold out, and the key that chooses them."""
 
     aside: Array
     key: Array
@@ -50,7 +51,7 @@ class Begin:
 
 @record("pooled_cf.Items")
 class Items:
-    """Down: the items' side of the model, with factors for some columns only; what to keep aside, as before."""
+    """Down: the items' side of the model, with factors for some columns only; what to hold out, as before."""
 
     mu: Array
     scale: Array
@@ -79,7 +80,7 @@ class Sums:
     """Up: what the items depend on.
 
     Half a Gram matrix and a right-hand side for each item with factors; numbers of ratings and what they are off by for
-    the others; ``UᵀU`` (implicit feedback); the error on the cells kept aside.
+    the others; ``UᵀU`` (implicit feedback); the error on the cells held out.
     """
 
     uplink: ClassVar[Uplink] = Uplink.SUM
@@ -145,7 +146,7 @@ class PooledCF(Algorithm):
     Notes
     -----
     Federated = pooled: a user's factors follow from its own ratings and the items' side alone, and which ratings are
-    kept aside from the ratings themselves, so any split of the users gives the same V up to rounding. Implicit feedback
+    held out from the ratings themselves, so any split of the users gives the same V up to rounding. Implicit feedback
     keeps nothing aside and uses all iterations.
 
     Up: once 2m numbers, then per exchange (k + 1)(k + 4) / 2 numbers for each item; down (k + 1) m. Time: O(k²) per
@@ -203,8 +204,13 @@ class PooledCF(Algorithm):
         below=1,
     )
     tol: float = setting(
+<<<<<<< HEAD
         "Go on to the last two exchanges when three in a row lower the error on the ratings kept aside by less than "
         "this share; 0 uses all iterations.",
+=======
+        "Go on to the last two exchanges when three in a row lower the error on the ratings held out by less than "
+        "this share; 0 uses all iterations, and λ and λ₀ as they are.",
+>>>>>>> main
         default=2e-4,
         at_least=0,
     )
@@ -280,7 +286,7 @@ class PooledCF(Algorithm):
         }
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Begin]:
-        """Draw V, and the key by which ratings are kept aside."""
+        """Draw V, and the key by which ratings are held out."""
         k = self.n_components
         m = meta.n_features
         kind = meta.dtype
@@ -311,7 +317,7 @@ class PooledCF(Algorithm):
         return server, Begin(np.float64(self._aside), key)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
-        """Keep nothing: users are solved anew from what comes."""
+        """Keep nothing: users are solved again from what comes."""
         return Local(np.int64(shard.n_rows))
 
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
@@ -328,7 +334,7 @@ class PooledCF(Algorithm):
             return state, Sums(sums.astype(R.dtype), None, (U.T @ U).astype(R.dtype))
         tried = self._users(kept, down, STRENGTHS if held.any() else STRENGTHS[:1])
         users = tried[0]
-        # Item biases are solved anew, so only the users' are taken off here.
+        # Item biases are solved again, so only the users' are taken off here.
         off = (kept.data - float(down.mu)) / float(down.scale) - np.repeat(users[:, -1], np.diff(kept.indptr))
         place = _places(down.columns, R.shape[1])
         wide = place[kept.indices] >= 0
@@ -383,7 +389,7 @@ class PooledCF(Algorithm):
         return solve_users(extra, wished, items, self._ridge(user_counts(extra)), base=items.T @ items)
 
     def doubt(self, up: Any) -> str:
-        """Find signs that no ratings can give; what is merely too large cannot be told from a large owner."""
+        """Find signs that no ratings can give; what is merely too large cannot be distinguished from a large owner."""
         if isinstance(up, Levels):
             return "Numbers of ratings are negative." if (up.counts < 0).any() else ""
         diagonal = np.cumsum(np.concatenate([[0], np.arange(self._width, 1, -1)]))
@@ -392,7 +398,7 @@ class PooledCF(Algorithm):
     def accepts(self, down: Begin | Items, meta: Meta) -> str:
         """Expect columns in order with a factor each, the agreed share of ratings aside, and a strength above zero."""
         if float(down.aside) not in (0.0, self._aside):
-            return "another share of ratings is to be kept aside than the agreed one"
+            return "another share of ratings is to be held out than the agreed one"
         ranges = {"scale": NOT_NEGATIVE, "strength": (1e-12, 1e12), "V": (-MOST_FACTOR, MOST_FACTOR)}
         odd = odd_numbers(down, ranges)
         if odd or isinstance(down, Begin):
@@ -423,11 +429,16 @@ class PooledCF(Algorithm):
                 state = replace(state, V=best.V, item=best.item, strength=best.strength, error=best.error)
         return state, self._ask(state)
 
+<<<<<<< HEAD
     def _judged(self, state: Server, up: Sums, share: float, asked: Server) -> Server:
         """Keep the error on the validation ratings, how long it has hardly fallen, and the best items so far.
 
         The error is that of the items that were sent, those of `asked`.
         """
+=======
+    def _judged(self, state: Server, up: Sums, share: float) -> Server:
+        """Remember the error on the ratings held out, and for how long it has hardly fallen."""
+>>>>>>> main
         n = 0.0 if up.aside_n is None or up.aside_sse is None else float(up.aside_n)
         if n <= 0:
             return state
@@ -472,7 +483,7 @@ class PooledCF(Algorithm):
         return replace(state, mu=np.float64(mu), scale=np.float64(scale), item=item.astype(state.item.dtype))
 
     def _items(self, state: Server, up: Sums) -> tuple[np.ndarray, np.ndarray]:
-        """Solve the items' least squares; an item that nobody spoke of has factors and a bias of zero."""
+        """Solve the items' least squares; an item without contributions has factors and a bias of zero."""
         t = self._width
         halves = np.asarray(up.items, np.float64)[:, : half_size(t)]
         right = np.asarray(up.items, np.float64)[:, half_size(t) :]
@@ -494,11 +505,11 @@ class PooledCF(Algorithm):
         )
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the last exchanges, with all ratings, are done."""
+        """Return whether the last exchanges, with all ratings, are done."""
         return int(state.full) > LAST if self._aside > 0 else int(state.full) > 0
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the root mean square error of the ratings kept aside."""
+        """Return the root mean square error of the ratings held out."""
         fine = np.isfinite(state.error)
         found = {"held_out_rmse": float(state.error) * float(state.scale), "ridge_strength": float(state.strength)}
         return found if fine else {}
@@ -514,7 +525,7 @@ class PooledCF(Algorithm):
         V = _spread(down.V, down.columns, shard.n_features).astype(kind)
         if not self._explicit:
             return LocalFactors(self._implicit_users(*self._wishes(R), V).astype(kind), V)
-        # Both sides are stretched so that the settings themselves, at strength 1, fold in whoever comes later.
+        # Both sides are stretched so that the settings themselves, at strength 1, fold in users that come later.
         stretch = float(down.strength) ** 0.5
         scale = float(down.scale)
         users = self._users(R, down, STRENGTHS[:1])[0] * scale
@@ -581,6 +592,6 @@ def _with_ones(F: Array) -> np.ndarray:
 
 def _fitted(R: Array, users: np.ndarray, down: Items) -> np.ndarray:
     """Return bias and product of factors for the stored cells."""
-    rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+    rows = stored_rows(R)
     V = _spread(down.V, down.columns, R.shape[1])
     return users[rows, -1] + np.einsum("pk,kp->p", users[rows, :-1], V[:, R.indices])

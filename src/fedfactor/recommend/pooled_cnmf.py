@@ -124,11 +124,11 @@ class PooledCNMF(RatingParts):
     Notes
     -----
     Federated = pooled: U starts at one constant, so any split of the users gives the same V up to rounding when
-    everybody takes part. An iteration takes two exchanges (item biases, then V; implicit feedback: one); ``rounds``
+    every client takes part. An iteration takes two exchanges (item biases, then V; implicit feedback: one); ``rounds``
     counts exchanges. Up: m, then 2km numbers; down: (k + 1) m twice. Item counts travel once, inside a sum. The sums
     hide no user by themselves: an item that one user rated shows that user's rating.
 
-    Items that nobody rated have factors of zero: they are predicted by biases alone.
+    Items without ratings have factors of zero: they are predicted by biases alone.
 
     References
     ----------
@@ -222,7 +222,7 @@ class PooledCNMF(RatingParts):
         return replace(state, U=U), Sums(N, D, None, np.float64(sse))
 
     def doubt(self, up: Any) -> str:
-        """Find signs that no ratings can give; what is merely too large cannot be told from a large owner."""
+        """Find signs that no ratings can give; what is merely too large cannot be distinguished from a large owner."""
         parts = [up.N, up.D] if isinstance(up, Sums) else [up.counts] if isinstance(up, Counts) else []
         return "Sums over ratings and factors, all positive, are negative." if any((p < 0).any() for p in parts) else ""
 
@@ -257,18 +257,19 @@ class PooledCNMF(RatingParts):
             return move_items(state.V, up.N / share, up.D / share, state.counts, beta=self.beta, by_count=self.by_count)
         bottom = up.G @ state.V + up.D + self.beta * share * state.V
         ratio = np.divide(up.N, bottom, out=np.zeros_like(bottom), where=bottom > 0)
-        return np.where(state.counts > 0, np.maximum(state.V * ratio, FLOOR), state.V).astype(state.V.dtype)
+        moved: np.ndarray = np.maximum(state.V * ratio, FLOOR)
+        return np.where(state.counts > 0, moved, np.asarray(state.V)).astype(moved.dtype)
 
     def _ask(self, state: Server, *, first: bool) -> Any:
         kind = AskErrors if first and self._explicit else AskSums
         return kind(state.mu, state.item, state.V)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the last iterations brought next to nothing."""
+        """Return whether the last iterations brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the root mean square error of the ratings, as far as the sums say it."""
+        """Return the root mean square error of the ratings, as far as the sums say it."""
         fine = np.isfinite(state.sse) and state.n > 0 and self._explicit
         return {"rmse": float(np.sqrt(max(float(state.sse), 0.0) / float(state.n)))} if fine else {}
 

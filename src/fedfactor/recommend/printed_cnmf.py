@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
+from fedfactor.core.pytree import Array
+from fedfactor.linalg.products import stored_rows
 from fedfactor.recommend.local_cnmf import Model, RatingPenalty
 from fedfactor.recommend.rating_model import item_counts, user_counts
 
 __all__ = ["printed_cnmf"]
-
-Array = Any
 
 
 def printed_cnmf(R: Array, U: Array, V: Array, mu: float, *, penalty: RatingPenalty, iterations: int) -> Model:
@@ -57,7 +55,7 @@ def printed_cnmf(R: Array, U: Array, V: Array, mu: float, *, penalty: RatingPena
     (np.float64(0.0), True)
     """
     n, m = R.shape
-    rows = np.repeat(np.arange(n), np.diff(R.indptr))
+    rows = stored_rows(R)
     columns = R.indices
     by_user = user_counts(R)
     by_item = item_counts(R)

@@ -7,13 +7,15 @@ here is ever as large as users × items.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.compiled.compile import kernel
-from fedfactor.linalg.products import csr_parts, over_rows
+from fedfactor.linalg.products import csr_parts, over_rows, stored_rows
 
 __all__ = [
     "bias_rate",
@@ -27,8 +29,6 @@ __all__ = [
     "small_steps",
     "user_counts",
 ]
-
-Array = Any
 
 SMALL = 200_000
 """Below this many multiplications handing work to other threads costs more than it saves."""
@@ -232,32 +232,43 @@ def move_items(V: Array, N: Array, D: Array, counts: Array, *, beta: float, by_c
     counts = np.asarray(counts)
     bottom = D + beta * (np.maximum(counts, 0) if by_count else 1) * V
     ratio = np.divide(N, bottom, out=np.ones_like(V), where=bottom > 0)
-    return np.where(counts > 0, np.maximum(V * ratio, FLOOR), V).astype(V.dtype)
+    moved: np.ndarray = np.maximum(V * ratio, FLOOR)
+    return np.where(counts > 0, moved, np.asarray(V)).astype(V.dtype)
+
+
+Start = tuple[np.ndarray, np.ndarray, Array, Array, float]
+"""U, V, the biases of users and of items, and the mean rating."""
 
 
 class SmallSteps:
-    """One iteration of CNMF after another on few ratings, where arguments made anew would take longer than the sums.
+    """One iteration of CNMF after another on few ratings, where arguments made again would take longer than the sums.
 
     The same kernels in the same order as :func:`bias_step`, :func:`move_item_biases`, :func:`factor_step` and
     :func:`move_items`, so the same bits.
     """
 
-    def __init__(self, R, U, V, user, item, mu, counts, penalty, item_steps, runs) -> None:
+    def __init__(
+        self, R: Array, start: Start, counts: Array, penalty: Any, item_steps: bool, runs: Sequence[Callable[..., Any]]
+    ) -> None:
+        U, V, user, item, self.mu = start
         kind = U.dtype
-        self.biases, self.move, self.k, self.mu, self.penalty = *runs, U.shape[1], mu, penalty
+        self.biases, self.move = runs
+        self.k = U.shape[1]
+        self.penalty = penalty
         self.parts = csr_parts(R, kind)
-        self.rows = R.shape[0]
+        self.rows: int = R.shape[0]
         self.U = _padded(U).copy()
         self.Vt = _padded(V.T).copy()
-        self.user, self.item = (np.array(one, kind) for one in (user, item))
+        self.user = np.array(user, kind)
+        self.item = np.array(item, kind)
         by_user = user_counts(R)
         by_item = np.asarray(counts)
         weighted = penalty.by_count
         self.user_rate = bias_rate(by_user, penalty.eta_user, penalty.gamma).astype(kind)
         self.item_rate = bias_rate(by_item, penalty.eta_item, penalty.delta) if item_steps else None
-        self.weight = (penalty.alpha * (by_user if weighted else np.ones(R.shape[0], R.dtype))).astype(kind)
+        self.weight = (penalty.alpha * (by_user if weighted else np.ones(self.rows, R.dtype))).astype(kind)
         self.beta = penalty.beta * (np.maximum(by_item, 0) if weighted else np.ones_like(by_item))[:, None]
-        self.most = np.maximum(by_item, 1)
+        self.most: np.ndarray = np.maximum(by_item, 1)
         self.rated = by_item > 0
         self.errors, self.sums = np.zeros(len(self.Vt), kind), np.zeros((len(self.Vt), 2 * self.U.shape[1]), kind)
 
@@ -272,14 +283,15 @@ class SmallSteps:
         self.biases(*self.parts, self.U, self.Vt, *vectors, new_user, self.errors)
         self.user = new_user
         if self.item_rate is not None:
-            moved = self.item + self.item_rate * (self.errors / self.most - self.penalty.delta * self.item)
-            self.item = moved.astype(self.item.dtype)
+            item = self.item + self.item_rate * (self.errors / self.most - self.penalty.delta * self.item)
+            self.item = item.astype(self.item.dtype)
         vectors = (self.user, self.item, self.weight, self.mu, FLOOR, 0, self.rows, 1)
         sse = self.move(*self.parts, self.U, self.Vt, *vectors, new_U, self.sums)
         N = self.sums[:, :pad]
         bottom = self.sums[:, pad:] + self.beta * self.Vt
         ratio = np.divide(N, bottom, out=np.ones_like(self.Vt), where=bottom > 0)
-        moved = np.where(self.rated[:, None], np.maximum(self.Vt * ratio, FLOOR), self.Vt).astype(self.Vt.dtype)
+        moved: np.ndarray = np.maximum(self.Vt * ratio, FLOOR)
+        moved = np.where(self.rated[:, None], moved, self.Vt).astype(self.Vt.dtype)
         moved[:, self.k :] = 0
         self.U = new_U
         self.Vt = moved
@@ -295,10 +307,10 @@ def small_steps(
     R: Array, U: Array, V: Array, user: Array, item: Array, mu: float, counts: Array, penalty: Any, item_steps: bool
 ) -> SmallSteps | None:
     """Return the steps of CNMF on these ratings, or None where there are many of them, or no compiled kernels."""
-    runs = tuple(kernel(name, U.dtype, R.indices.dtype) for name in ("rating_biases", "rating_factors"))
-    if None in runs or R.nnz * max(U.shape[1], 1) >= SMALL:
+    biases, factors = (kernel(name, U.dtype, R.indices.dtype) for name in ("rating_biases", "rating_factors"))
+    if biases is None or factors is None or R.nnz * max(U.shape[1], 1) >= SMALL:
         return None
-    return SmallSteps(R, U, V, user, item, mu, counts, penalty, item_steps, runs)
+    return SmallSteps(R, (U, V, user, item, mu), counts, penalty, item_steps, (biases, factors))
 
 
 def predict_cells(U: Array, V: Array, user: Array, item: Array, mu: float, rows: Array, columns: Array) -> np.ndarray:
@@ -347,7 +359,7 @@ def _added(buffers: np.ndarray) -> np.ndarray:
 
 
 def _cells(R: Array) -> tuple[np.ndarray, np.ndarray]:
-    return np.repeat(np.arange(R.shape[0]), np.diff(R.indptr)), R.indices
+    return stored_rows(R), R.indices
 
 
 def _dots(U: Array, V: Array, rows: Array, columns: Array) -> np.ndarray:
@@ -361,31 +373,36 @@ def _per(index: Array, weights: Array, size: int, like: Array) -> np.ndarray:
     return np.bincount(index, weights=weights, minlength=size).astype(like.dtype)
 
 
-def _bias_step(R, U, V, user, item, mu, rate, decay) -> tuple[np.ndarray, np.ndarray]:
+def _bias_step(
+    R: Array, U: np.ndarray, V: np.ndarray, user: Array, item: Array, mu: float, rate: np.ndarray, decay: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Do the same without numba."""
     rows, columns = _cells(R)
-    off = R.data - mu - user[rows] - item[columns] - _dots(U, V, rows, columns)
+    off: np.ndarray = R.data - mu - user[rows] - item[columns] - _dots(U, V, rows, columns)
     mean = _per(rows, off, R.shape[0], U) / np.maximum(user_counts(R), 1)
     step = rate * (mean - decay * user)
     return (user + step).astype(U.dtype), _per(columns, off - step[rows], R.shape[1], U)
 
 
-def _factor_step(R, U, V, user, item, mu, weight, items) -> tuple[Any, Any, Any, float]:
+def _factor_step(
+    R: Array, U: np.ndarray, V: np.ndarray, user: Array, item: Array, mu: float, weight: np.ndarray, items: bool
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, float]:
     """Do the same without numba."""
     rows, columns = _cells(R)
-    offset = mu + user[rows] + item[columns]
-    wanted = R.data + np.maximum(-offset, 0)
-    base = np.maximum(offset, 0)
+    offset: np.ndarray = mu + user[rows] + item[columns]
+    wanted: np.ndarray = R.data + np.maximum(-offset, 0)
+    base: np.ndarray = np.maximum(offset, 0)
     fitted = base + _dots(U, V, rows, columns)
     top = np.stack([_per(rows, v[columns] * wanted, len(U), U) for v in V], axis=1)
     bottom = np.stack([_per(rows, v[columns] * fitted, len(U), U) for v in V], axis=1) + weight[:, None] * U
-    new = np.where(bottom > 0, np.maximum(U * top / np.where(bottom > 0, bottom, 1), FLOOR), U)
+    moved: np.ndarray = np.maximum(U * top / np.where(bottom > 0, bottom, 1), FLOOR)
+    new = np.where(bottom > 0, moved, U)
     new = np.where(user_counts(R)[:, None] > 0, new, U).astype(U.dtype)
     fitted = base + _dots(new, V, rows, columns)
     sse = float(np.square(wanted - fitted, dtype=np.float64).sum())
     if not items:
         return new, None, None, sse
-    m = R.shape[1]
+    m: int = R.shape[1]
     N = np.stack([_per(columns, u[rows] * wanted, m, U) for u in new.T])
     D = np.stack([_per(columns, u[rows] * fitted, m, U) for u in new.T])
     return new, N, D, sse

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.core.pytree import Array
+from fedfactor.linalg.products import stored_rows
 from fedfactor.recommend.local_cnmf import RatingPenalty, cnmf, starting_factors
 from fedfactor.recommend.rating_model import predict_cells, user_counts
 
 __all__ = ["hold_out", "item_residuals", "own_error", "pooled_item_biases", "user_means"]
-
-Array = Any
 
 DAMPING = 3.0
 """How many ratings at the mean every user and every item is given beside its own."""
@@ -77,7 +77,7 @@ def hold_out(R: Array, share: float, rng: np.random.Generator, *, keep_items: bo
     >>> kept.nnz, held.nnz
     (15, 5)
     """
-    rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+    rows = stored_rows(R)
     out = np.zeros(R.nnz, bool)
     users = user_counts(R).astype(int)
     items = np.bincount(R.indices, minlength=R.shape[1])
@@ -116,6 +116,7 @@ def own_error(
         return float("inf")
     start = starting_factors(R.shape[0], R.shape[1], k, rng, dtype=R.dtype)
     model = cnmf(kept, *start, mu, item=item, penalty=penalty, iterations=iterations)
-    rows = np.repeat(np.arange(R.shape[0]), np.diff(held.indptr))
+    rows = stored_rows(held)
     fitted = predict_cells(model.U, model.V, model.user, model.item, mu, rows, held.indices)
-    return float(np.sqrt(np.mean(np.square(held.data - fitted, dtype=np.float64))))
+    off: np.ndarray = np.subtract(held.data, fitted)
+    return float(np.sqrt(np.mean(np.square(off, dtype=np.float64))))

@@ -11,8 +11,10 @@ from scipy import sparse
 
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
+from fedfactor.core.pytree import is_mapping
 from fedfactor.core.random_streams import stream
 from fedfactor.io.partition import split_evenly
+from fedfactor.linalg.products import stored_rows
 from fedfactor.recommend.rating_statistics import hold_out
 
 __all__ = [
@@ -96,22 +98,22 @@ def compared_columns(ratings: Any, what: str, *, need_rating: bool = True) -> tu
     >>> compared_columns({"user": [7], "item": ["b"], "rating": [4]}, "score")
     ([7], ['b'], array([4.]))
     """
-    columns = getattr(ratings, "columns", ratings if isinstance(ratings, Mapping) else ())
+    columns = getattr(ratings, "columns", list(ratings) if is_mapping(ratings) else ())
     names = {word: column_named(columns, word) for word in NAMES}
     needed = ["user", "item", *(["rating"] if need_rating else [])]
     absent = [word for word in needed if names[word] is None]
     if absent:
         wanted = f"{', '.join(needed[:-1])} and {needed[-1]}"
         raise DataError(f"{what} takes a data frame with {wanted}; here is no column {absent[0]!r}.")
-    users = ratings[names["user"]]
-    items = ratings[names["item"]]
+    users = ratings[str(names["user"])]
+    items = ratings[str(names["item"])]
     if not len(users):
         raise DataError("There are no ratings to compare with.")
     return users, items, None if names["rating"] is None else np.asarray(ratings[names["rating"]], dtype=float)
 
 
 def nobody_owns(data: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
-    """Tell whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
+    """Return whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
     return groups is None and not isinstance(data, Mapping) and list(owners) == ["0"]
 
 
@@ -153,7 +155,7 @@ def ratings_of(data: Any, groups: Any = None, *, need_rating: bool = True) -> Ra
         if groups is not None:
             raise DataError("groups says who owns which user, but these ratings come with their owners. Leave it out.")
         return data
-    if isinstance(data, Mapping) and not hasattr(data, "shape"):
+    if is_mapping(data) and not hasattr(data, "shape"):
         if groups is not None:
             raise DataError("groups says who owns which user, but this mapping already does. Leave groups out.")
         return _of_owners(data, need_rating)
@@ -211,7 +213,7 @@ def _of_frame(frame: Any, groups: Any, need_rating: bool) -> Ratings:
         if len(clash):
             who = user_ids[rows[clash[0]]]
             raise DataError(f"User {who!r} has two owners, {owners[rows[clash[0]]]!r} and {labels[clash[0]]!r}.")
-    elif isinstance(groups, Mapping):
+    elif is_mapping(groups):
         lost = [user for user in user_ids.tolist() if user not in groups]
         if lost:
             raise DataError(f"groups names no owner for user {lost[0]!r} ({len(lost)} such users).")
@@ -243,13 +245,14 @@ def _of_owners(data: Mapping[Any, Any], need_rating: bool) -> Ratings:
             raise DataError(f"The owners' matrices have {sorted(widths)} columns. Agree on one list of items first.")
         owners = {str(name): _canonical(part) for name, part in data.items()}
         users = {name: np.arange(R.shape[0]) for name, R in owners.items()}
-        return Ratings(dict(sorted(owners.items())), users, np.arange(widths.pop()))
+        m: int = widths.pop()
+        return Ratings(dict(sorted(owners.items())), users, np.arange(m))
     if not all(_is_frame(part) for part in data.values()):
         raise DataError("A mapping of owners holds data frames for all of them, or sparse matrices for all of them.")
     parts = {str(name): _columns(part, need_rating) for name, part in data.items()}
     item_ids = np.unique(np.concatenate([items for _, items, _ in parts.values()]))
-    owners = {}
-    users = {}
+    owners: dict[str, sparse.csr_array] = {}
+    users: dict[str, np.ndarray] = {}
     for name, (who, what, values) in sorted(parts.items()):
         users[name], rows = np.unique(who, return_inverse=True)
         shape = (len(users[name]), len(item_ids))
@@ -260,7 +263,7 @@ def _of_owners(data: Mapping[Any, Any], need_rating: bool) -> Ratings:
 def _canonical(data: Any) -> sparse.csr_array:
     R = sparse.csr_array(data, copy=True)
     R.sum_duplicates()
-    kind = R.dtype if R.dtype in (np.float32, np.float64) else np.float64
+    kind = R.dtype if R.dtype in map(np.dtype, ("float32", "float64")) else np.float64
     R = R.astype(kind)
     if not np.isfinite(R.data).all():
         raise DataError("Some ratings are not finite. Leave those cells out: what is not stored was not rated.")
@@ -284,7 +287,7 @@ def _matrix(rows: Any, columns: Any, values: Any, shape: Any, users: Any, items:
 
 
 def _plain(name: Any) -> Any:
-    return name.item() if isinstance(name, np.generic) else name
+    return name.item() if hasattr(name, "item") else name
 
 
 def _cut(R: sparse.csr_array, owners: np.ndarray, users: np.ndarray, items: np.ndarray) -> Ratings:
@@ -322,7 +325,7 @@ def deal_groups(n_users: int, *, least: int = 3, most: int = 30, seed: int = 0) 
     """
     rng = stream("rating groups", seed)
     order = rng.permutation(n_users)
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < n_users:
         sizes.append(int(rng.integers(least, most + 1)))
     sizes[-1] -= sum(sizes) - n_users
@@ -372,7 +375,7 @@ def split_ratings_by_time(R: Any, when: Any, share: float = 0.2) -> tuple[sparse
         held = min(int(share * (stop - start)), stop - start - 1)
         if held > 0:
             out[start + np.argsort(when.data[start:stop], kind="stable")[-held:]] = True
-    rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+    rows = stored_rows(R)
     return tuple(
         sparse.csr_array(sparse.coo_array((R.data[w], (rows[w], R.indices[w])), shape=R.shape)) for w in (~out, out)
     )  # type: ignore[return-value]

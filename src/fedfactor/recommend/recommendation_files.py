@@ -30,7 +30,7 @@ def write_lists(path: Path, tables: Mapping[str, UserTable], n: int, rules: dict
     write = _write_csv if kind == ".csv" else _write_parquet
     if kind == ".parquet":
         need_arrow(f"Writing {path}")
-    # Lists tell what users like, so that only the writer may read them; a broken-off run leaves what was there.
+    # Lists show what users like, so that only the writer may read them; a broken-off run leaves what was there.
     handle, part = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".part", dir=path.parent)
     os.close(handle)
     try:

@@ -115,14 +115,14 @@ class PooledRidge(Algorithm):
 
     .. math:: w = (P^\top P + \lambda I)^{-1} P^\top x_{\text{item}}
 
-    Anybody can then score that item for users of its own: :math:`P w`.
+    Any party can then score that item for users of its own: :math:`P w`.
 
     Notes
     -----
     The same task and face as :class:`~fedfactor.algorithms.FedDMF`, without training. After a count of holders (m
-    numbers) two exchanges: c (c + 1) / 2 numbers for c common items, then (d + 1) m. All are sums, so secure sums
-    apply; items marked as withheld never leave. Common items are those that all owners share; an item that some of
-    them hold gets the mean of their coefficients, by users. Scores are linear; faces cut them to 0..1.
+    numbers) two exchanges: c (c + 1) / 2 numbers for c common items, then (d + 1) m. All are sums, so secure
+    aggregation apply; items marked as withheld never leave. Common items are those that all owners share; an item that
+    some of them hold gets the mean of their coefficients, by users. Scores are linear; faces cut them to 0..1.
 
     Examples
     --------
@@ -236,7 +236,7 @@ class PooledRidge(Algorithm):
         return E
 
     def converged(self, state: Server) -> bool:
-        """Tell whether everything has been published."""
+        """Return whether everything has been published."""
         return bool(int(state.done))
 
     def finish(self, shard: Shard, state: Local, down: Any) -> RidgeFactors:
@@ -276,5 +276,5 @@ class PooledRidge(Algorithm):
 def _ones(shard: Shard) -> scipy.sparse.csr_array:
     """Return who touched what, as zeros and ones."""
     R = observed(shard.X)
-    kind = R.dtype if R.dtype in (np.float32, np.float64) else np.float64
+    kind = R.dtype if R.dtype in map(np.dtype, ("float32", "float64")) else np.float64
     return scipy.sparse.csr_array((np.ones(R.nnz, kind), R.indices, R.indptr), shape=R.shape)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.products import over_rows
 
 __all__ = ["best_by_blocks", "best_items"]
-
-Array = Any
 
 _CELLS = 1 << 22  # users × items whose scores may exist at one time
 _LONG = 200  # lists up to this length are kept by insertion, which is quick while few items get in

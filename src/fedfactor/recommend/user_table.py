@@ -1,15 +1,17 @@
-"""Users with factors, networks or weights, whom one can ask for ratings and recommendations by id."""
+"""Users with factors, networks or weights, which give ratings and recommendations by id."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError, callers_level
+from fedfactor.core.pytree import is_mapping
 from fedfactor.recommend.feddmf import network as dmf
 from fedfactor.recommend.top_items import best_by_blocks, best_items
 
@@ -54,7 +56,7 @@ class UserTable:
         self._columns = {item: column for column, item in enumerate(self.items.tolist())}
 
     def __contains__(self, user: Any) -> bool:
-        """Tell whether a user is here."""
+        """Return whether a user is here."""
         return _plain(user) in self._rows
 
     def rows(self, users: Any) -> np.ndarray:
@@ -63,7 +65,7 @@ class UserTable:
 
     def columns(self, items: Any) -> np.ndarray:
         """Find columns by item id."""
-        return _find(items, self._columns, "item", "only items that somebody rated in fit have factors")
+        return _find(items, self._columns, "item", "only items that were rated in fit have factors")
 
     def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
         """Find rows and columns, −1 for ids that were not in fit."""
@@ -232,7 +234,7 @@ class WeightTable(UserTable):
         return self.V
 
     def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for some columns, the n others that tell most about them."""
+        """Return, for some columns, the n others with the largest weights."""
         if self.V.shape[0] != self.V.shape[1]:
             return super().similar(columns, n)
         weights = np.array(self.V[:, columns].T)
@@ -261,13 +263,13 @@ class DeepTable(UserTable):
         self._b = dmf.item_part(factors.network, np.ascontiguousarray(factors.V.T))
 
     def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Find rows and columns, −1 for ids that were not in fit; an item of which nobody sent a vector is refused."""
+        """Find rows and columns, −1 for ids that were not in fit; an item without an uploaded vector is refused."""
         rows, found = super().places(users, items)
         self._refuse(found[found >= 0])
         return rows, found
 
     def columns(self, items: Any) -> np.ndarray:
-        """Find columns by item id; an item of which nobody sent a vector is refused."""
+        """Find columns by item id; an item without an uploaded vector is refused."""
         found = super().columns(items)
         self._refuse(found)
         return found
@@ -276,7 +278,7 @@ class DeepTable(UserTable):
         lost = found[~np.asarray(self.factors.known)[found]]
         if len(lost):
             raise DataError(
-                f"Nobody published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
+                f"No party published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
                 "run ended before its last exchange."
             )
 
@@ -287,7 +289,7 @@ class DeepTable(UserTable):
         return dmf.probability(dmf.pair_logits(net, a, self._b[columns]))
 
     def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the share of cells that are touched, for users and items that nobody knows."""
+        """Return the share of cells that are touched, for unknown users and items."""
         return np.full(len(rows), self.seen.nnz / max(1, self.seen.shape[0] * self.seen.shape[1]))
 
     def scores(self, rows: np.ndarray) -> np.ndarray:
@@ -331,7 +333,7 @@ def note_unknown(users: int, items: int, pairs: int) -> None:
 
 def number_of_items(n: Any, m: int) -> int:
     """Refuse what is no length of a list of m items at most."""
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n <= m:
+    if isinstance(n, bool) or not isinstance(n, Integral) or not 1 <= int(n) <= m:
         raise DataError(f"n={n!r} must be a whole number from 1 to {m}, the number of items.")
     return int(n)
 
@@ -345,7 +347,8 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
         if R.shape[1] != m:
             raise DataError(f"The new ratings have {R.shape[1]} columns, but there are {m} items.")
         _check_finite(R.data)
-        return R, np.arange(R.shape[0])
+        n: int = R.shape[0]
+        return R, np.arange(n)
     if hasattr(ratings, "columns"):
         from fedfactor.recommend.ratings import ratings_of
 
@@ -357,7 +360,7 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
         columns, known = columns[R.col], columns[R.col] >= 0
         cells = (R.row[known], columns[known])
         return sparse.csr_array((R.data[known].astype(kind), cells), shape=(len(users), m)), users
-    if isinstance(ratings, dict):
+    if is_mapping(ratings):
         columns = table.places([], list(ratings))[1]
         note_unknown(0, int((columns < 0).sum()), int((columns < 0).sum()))
         values = np.asarray(list(ratings.values()), dtype=kind)
@@ -374,7 +377,7 @@ def _check_finite(values: np.ndarray) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if hasattr(value, "item") else value
 
 
 def listed(ids: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from fedfactor.io.result_folder import (
     private_parts,
     write_factors,
 )
-from fedfactor.io.run_record import missing_of
+from fedfactor.io.run_record import missing_of, part_of
 from fedfactor.recommend.client_tables import OwnerTables
 from fedfactor.recommend.estimator_base import FederatedRecommender
 from fedfactor.recommend.ratings import Ratings
@@ -132,7 +132,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
     model.n_iter_ = int(record["rounds"])
     if run.owners_only is not None:
         return model  # of a private run exact errors are not released, here as in Python
-    if "squared_error" not in next(iter((record.get("owners") or {"": {}}).values())):
+    if "squared_error" not in next(iter(part_of(record, "owners").values()), dict[str, Any]()):
         model.reconstruction_err_ = math.nan  # the record knows the relative error alone
     model.relative_error_ = math.nan if (error := record.get("relative_error")) is None else float(error)
     return model
@@ -175,7 +175,7 @@ def _recommender(out: Path, kind: Any, run: Run) -> Any:
     files = sorted((out / "private").glob(f"*{_MODEL}"))
     if not files:
         raise DataError(
-            f"{out} holds item factors, but no owner's users and ratings: nobody can be recommended anything from it. "
+            f"{out} holds item factors, but no owner's users and ratings: it cannot make recommendations. "
             "Give the folder that fedfactor fit wrote from a table of ratings."
         )
     models = [kind.load(path) for path in files]
@@ -198,7 +198,7 @@ def _parameters(kind: Any, record: dict[str, Any], out: Path) -> dict[str, Any]:
         found["random_state"] = int(record["seed"])
     if "missing_values" in known:
         found["missing_values"] = missing_of(record)
-    asked = (record.get("asked") or {}).get("rounds")
+    asked = part_of(record, "asked").get("rounds")
     if "rounds" in known and isinstance(asked, int):
         found["rounds"] = asked
     try:

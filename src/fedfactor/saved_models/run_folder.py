@@ -13,9 +13,10 @@ from fedfactor import algorithms
 from fedfactor.core.algorithm import Algorithm, LocalFactors, Score
 from fedfactor.core.errors import DataError
 from fedfactor.core.parameters import check_settings, settings_of_class
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.io.result_folder import NOBODY, owner_from_file, read_components, read_private, shared_folder
-from fedfactor.io.run_record import read_record
+from fedfactor.io.run_record import part_of, read_record
 from fedfactor.privacy.publication import seal
 
 __all__ = ["load_run"]
@@ -38,7 +39,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 
 
 def read_result(out: Path) -> tuple[dict[str, Any], Run]:
-    """Read the record of a result, and the run that it tells of."""
+    """Read the record of a result, and its run."""
     V, features = read_components(out)
     record = read_record(out)
     method = method_of(record, out, V.shape[0])
@@ -58,7 +59,7 @@ def read_result(out: Path) -> tuple[dict[str, Any], Run]:
         {},
         record.get("environment") or {},
         features,
-        record.get("privacy") if (record.get("privacy") or {}).get("mode", "none") != "none" else None,
+        record.get("privacy") if part_of(record, "privacy").get("mode", "none") != "none" else None,
     )
     return record, seal(run)
 
@@ -76,7 +77,8 @@ def _factors(out: Path, V: np.ndarray) -> dict[str, LocalFactors]:
 
 def _round(said: dict[str, Any]) -> RoundRecord:
     lists = {"participants": tuple(said["participants"]), "rejected": tuple(said.get("rejected", ()))}
-    return RoundRecord(**{"seconds": math.nan, "metrics": {}, **said, **lists})
+    about: dict[str, Any] = {"seconds": math.nan, "metrics": {}, **said, **lists}
+    return RoundRecord(**about)
 
 
 def method_of(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
@@ -103,9 +105,9 @@ def method_of(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
 
 
 def other_version(out: Path, why: Exception | str, record: dict[str, Any]) -> DataError:
-    """Say that what a record tells cannot be taken, which version wrote it, and the way out."""
+    """Report that a record cannot be used, which version wrote it, and the way out."""
     made = record.get("environment")
-    by = made.get("fedfactor", "none") if isinstance(made, dict) else "none"  # as from a source tree on the path
+    by = made.get("fedfactor", "none") if is_mapping(made) else "none"  # as from a source tree on the path
     version = "another version" if by == "none" else f"fedfactor {str(by)[:20]}"
     return DataError(
         f"{shared_folder(out) / 'run.json'}: {why} It was written by {version}, or is damaged. Read it with the "
@@ -115,7 +117,7 @@ def other_version(out: Path, why: Exception | str, record: dict[str, Any]) -> Da
 
 def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
     """Rebuild errors by owner; where only relative errors are known, every owner counts alike."""
-    owners = record.get("owners") or {}
+    owners = part_of(record, "owners")
     if not owners:
         errors = record.get("errors") or {name: record.get("relative_error") for name in names or [NOBODY]}
         owners = {name: {"relative_error": error} for name, error in errors.items()}
@@ -131,6 +133,6 @@ def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
 
 def plain_value(value: Any) -> Any:
     """Turn a setting as a record keeps it into what it was."""
-    if isinstance(value, list):
+    if is_list(value):
         return tuple(plain_value(each) for each in value)
     return float(value) if value in ("inf", "-inf") else value

@@ -66,7 +66,7 @@ def export(result: Any, out: str | os.PathLike[str], *, rows: bool = False, owne
 
 
 def holds_both(target: Path) -> bool:
-    """Tell a table that has room for U and V."""
+    """Return whether a table has room for U and V."""
     return target.name.lower().endswith(".h5ad")
 
 
@@ -84,15 +84,17 @@ class Parts:
     @classmethod
     def of(cls, result: Any) -> Parts:
         """Read a folder, or take a fitted estimator apart."""
-        if not isinstance(result, str | os.PathLike):
+        try:
+            folder = Path(result)
+        except TypeError:
             return cls._of_estimator(result)
-        V, features = read_components(result)
-        record = read_record(Path(result))
-        owners = sorted(owner_from_file(path.name) for path in (Path(result) / "private").glob("*.safetensors"))
-        factors = {owner: read_private(result, owner).get("U") for owner in owners}
-        ids = {owner: read_row_ids(result, owner) for owner in owners}
+        V, features = read_components(folder)
+        record = read_record(folder)
+        owners = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
+        factors = {owner: read_private(folder, owner).get("U") for owner in owners}
+        ids = {owner: read_row_ids(folder, owner) for owner in owners}
         about = {"algorithm": str(record["algorithm"]), "seed": str(record["seed"])}
-        return cls(str(result), V, features, factors, ids, about)
+        return cls(str(folder), V, features, factors, ids, about)
 
     @classmethod
     def _of_estimator(cls, model: Any) -> Parts:
@@ -121,8 +123,8 @@ class Parts:
         chosen = list(self.factors) if owner is None else [owner]
         if not chosen:
             raise DataError(f"{self.where} holds no owner's U. Leave --rows out for V, or ask the owners.")
-        parts = []
-        ids = []
+        parts: list[np.ndarray] = []
+        ids: list[str] = []
         for name in chosen:
             U = self.factors[name]
             if U is None or U.ndim != 2 or U.shape[1] != len(self.V):

@@ -1,4 +1,4 @@
-"""The contract of an engine: it returns what the reference engine returns, and tells the callbacks."""
+"""The contract of an engine: it returns what the reference engine returns, and notifies the callbacks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedfactor.core.algorithm import Algorithm, Domain, Round
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.grid import block_federation
+from fedfactor.core.pytree import is_numpy
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.engines.engine import Callback, Engine
 from fedfactor.engines.local.engine import LocalEngine
@@ -44,7 +45,7 @@ def check_engine_participation(make_engine: MakeEngine, tolerance: float = 0.0) 
 
 
 def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """Clients that do not come are left out, and a round that nobody comes to changes nothing."""
+    """Clients that do not come are left out, and a round without participants changes nothing."""
     names = sorted(small_data())
     flaky = Probe(absent=(f"0 {names[1]}", "2 *", f"3 {names[0]}"))
     run = _compare(make_engine, flaky, small_data(Domain.REAL), tolerance, "drop-outs")
@@ -65,7 +66,7 @@ def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> N
         assert heard == list(range(run.rounds)), f"on_round heard rounds {heard} of a run of {run.rounds}"
         assert [record.index for record in plain] == heard, "a plain function heard other rounds than a Callback"
         assert len(recorder.ended) == 1, f"on_end was called {len(recorder.ended)} times"
-        assert recorder.ended[0] is not None, "on_end was told that the run failed"
+        assert recorder.ended[0] is not None, "on_end was notified of a failed run"
 
 
 def check_engine_stop(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
@@ -164,7 +165,7 @@ class Recorder(Callback):
 
     started: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     records: list[RoundRecord] = field(default_factory=list[RoundRecord])
-    ended: list[Run | None] = field(default_factory=list)
+    ended: list[Run | None] = field(default_factory=list[Run | None])
 
     def on_start(self, algorithm: Algorithm, meta: Any, rounds: int, first: int) -> None:
         """Note the start."""
@@ -243,8 +244,8 @@ def _compare(
     what: str,
     **options: Any,
 ) -> Run:
-    holes = any(isinstance(X, np.ndarray) and np.isnan(X).any() for X in owners.values())
-    settings = {"rounds": 5, "seed": 6, **options}
+    holes = any(is_numpy(X) and np.isnan(X).any() for X in owners.values())
+    settings: dict[str, Any] = {"rounds": 5, "seed": 6, **options}
     found, reference = (
         engine.run(algorithm, Federation(owners, missing_values=np.nan if holes else None), **settings)
         for engine in (make_engine(), LocalEngine())

@@ -124,7 +124,7 @@ def check_ids_are_kept(model: Any) -> None:
 
 
 def check_recommend(model: Any) -> None:
-    """Lists are sorted, leave out what was seen (unless told otherwise), and agree with ``predict``."""
+    """Lists are sorted, leave out what was seen (unless requested otherwise), and agree with ``predict``."""
     mine, columns = _fitted(model), small_ratings()
     users = np.unique(columns["user"])[:5]
     items, scores = mine.recommend(users, n=2)
@@ -156,7 +156,7 @@ def check_fold_in(model: Any) -> None:
 
 
 def check_unknown_ids(model: Any) -> None:
-    """Users and items that nobody knows are predicted from averages, with a warning; nobody gets no list."""
+    """Unknown users and items are predicted from averages, with a warning; every user receives a list."""
     mine = _fitted(model)
     for user, item in (("nobody", "film 00"), ("user 00", "no film"), ("nobody", "no film")):
         with warnings.catch_warnings(record=True) as told:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Round, Uplink, download_for
+from fedfactor.core.algorithm import Algorithm, Round, Uplink, download_for, uplink_of
 from fedfactor.core.pytree import freeze, leaves, tree_sum
 from fedfactor.core.wire import check_message
 from fedfactor.engines.local.engine import LocalEngine
@@ -41,7 +41,7 @@ def check_empty_shard(algorithm: Algorithm, data: Data = None) -> None:
     down = next(iter(trace.downs[0].values()))
     state, up = algorithm.client_step(shard, state, down, at)
     check_message(freeze(up), algorithm.messages(trace.meta))
-    if type(up).uplink == Uplink.SUM:
+    if uplink_of(up) == Uplink.SUM:
         total = combine(algorithm, trace.ups[0], down, trace.meta)
         _, sent = algorithm.server_step(trace.server[0], tree_sum([total, up]), at)
         received = download_for(freeze_down(sent), trace.meta.clients[0])
@@ -69,7 +69,7 @@ def check_all_zero(algorithm: Algorithm, data: Data = None) -> None:
 
 
 def check_drop_outs(algorithm: Algorithm, data: Data = None) -> None:
-    """Clients that vanish in some rounds, and a round that nobody comes to, leave a finite run that records it."""
+    """Clients that vanish in some rounds, and a round without participants, leave a finite run that records it."""
     owners = _owners(algorithm, data)
     names = sorted(owners)
     absent = ((0, names[0]), (1, names[-1]), (2, "*"), (4, names[0]))
@@ -77,7 +77,7 @@ def check_drop_outs(algorithm: Algorithm, data: Data = None) -> None:
     came = [record.participants for record in run.history]
     expected = [tuple(n for n in names if (t, n) not in absent and (t, "*") not in absent) for t in range(6)]
     assert came == expected, f"participants are {came}, not {expected}"
-    assert run.history[2].bytes_up == 0, "a round that nobody came to counted bytes"
+    assert run.history[2].bytes_up == 0, "a round without participants counted bytes"
     _assert_run(run, "drop-outs")
 
 
@@ -92,7 +92,7 @@ def check_partial_participation(algorithm: Algorithm, data: Data = None) -> None
         run = LocalEngine(workers=1).run(
             Flaky(algorithm, ()), federation_for(algorithm, owners), rounds=6, seed=1, participation=rule
         )
-        assert all(len(record.participants) < len(owners) for record in run.history), "everybody came"
+        assert all(len(record.participants) < len(owners) for record in run.history), "every client took part"
         _assert_run(run, f"participation {rule}")
 
 

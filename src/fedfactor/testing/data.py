@@ -1,8 +1,5 @@
 """Small federations on which an algorithm can show every fault: few rows, odd sizes, all dtypes and layouts."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -103,7 +100,7 @@ def empty_shard(algorithm: Algorithm, meta: Meta) -> Shard:
 
 def partitions(X: Any) -> dict[str, dict[str, Any]]:
     """Split the same rows in every way that should not matter, the order of rows included."""
-    n = X.shape[0]
+    n: int = X.shape[0]
     rng = np.random.default_rng(3)
     shuffled = rng.permutation(n)
     by_sum = np.argsort(np.asarray(X.sum(axis=1)).ravel(), kind="stable")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Domain, Round, Uplink
+from fedfactor.core.algorithm import Algorithm, Domain, Round, Uplink, uplink_of
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.input_validation import is_sparse
-from fedfactor.core.pytree import freeze, leaves
+from fedfactor.core.pytree import freeze, is_numpy, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
 from fedfactor.engines.capabilities import SupportsGroups, client_groups
 from fedfactor.testing.plain_loop import Trace, combine, differences, traces
@@ -35,7 +35,7 @@ def check_announced_messages(algorithm: Algorithm, data: Data = None) -> None:
             carried = {path for path, _ in leaves(message)}
             unsent = set(announced[type(message)]) - carried
             assert not unsent, f"{name} on {kind} data lacks {sorted(unsent)}, which messages() announces"
-            odd = "" if hasattr(type(message), "uplink") else algorithm.accepts(message, trace.meta)
+            odd = "" if uplink_of(message) else algorithm.accepts(message, trace.meta)
             assert not odd, f"{name} on {kind} data is honest, but accepts() says: {odd}"
 
 
@@ -44,7 +44,7 @@ def check_uplink(algorithm: Algorithm, data: Data = None) -> None:
     for kind, (_, trace) in traces(algorithm, data).items():
         announced = algorithm.messages(trace.meta)
         for index, ups in enumerate(trace.ups):
-            types = {type(up) for up in ups.values()}
+            types = {up.__class__ for up in ups.values()}
             assert len(types) == 1, f"round {index} on {kind} data mixes uploads: {sorted(t.__name__ for t in types)}"
             sent = types.pop()
             word = getattr(sent, "uplink", None)
@@ -96,11 +96,11 @@ def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
     for kind, (_, trace) in traces(algorithm).items():  # row counts are primes that no rank or width there shares
         for index, ups in enumerate(trace.ups):
             for name, up in ups.items():
-                if type(up).uplink == Uplink.GROUP:
+                if uplink_of(up) == Uplink.GROUP:
                     continue
                 shard = trace.shards[name]
                 X = shard.X.toarray() if is_sparse(shard.X) else shard.X
-                known = {row.tobytes() for row in X if row.any()} if algorithm.domain != Domain.BINARY else set()
+                known = {row.tobytes() for row in X if row.any()} if algorithm.domain != Domain.BINARY else set[bytes]()
                 for path, leaf in leaves(up):
                     array = np.asarray(leaf)
                     where = f"{type(up).__name__}.{path} of {name!r} in round {index} on {kind} data"
@@ -126,9 +126,7 @@ def check_factors(algorithm: Algorithm, data: Data = None) -> None:
             assert np.isfinite(kept.U).all() and np.isfinite(kept.V).all(), f"{where} are not finite"  # noqa: PT018
             score = trace.scores[name]
             assert np.isfinite(score.sse) and score.n > 0, f"{where}: score is {score}"  # noqa: PT018
-            U = algorithm.fold_in(
-                shard.X[:5], kept, shard.mask[:5] if isinstance(shard.mask, np.ndarray) else shard.mask
-            )
+            U = algorithm.fold_in(shard.X[:5], kept, shard.mask[:5] if is_numpy(shard.mask) else shard.mask)
             columns = kept.U.shape[1] + (0 if kept.V_private is None else kept.V_private.shape[0])
             assert U.shape == (5, columns), f"{where}: fold_in of five rows gives {U.shape}"
             assert np.isfinite(U).all(), f"{where}: fold_in is not finite"

@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Uplink, download_for, one_of
+from fedfactor.core.algorithm import (
+    Algorithm,
+    LocalFactors,
+    Meta,
+    Round,
+    Scatter,
+    Uplink,
+    download_for,
+    one_of,
+    uplink_of,
+)
 from fedfactor.core.client_data import Shard
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.parameters import check_settings
-from fedfactor.core.pytree import Tree, freeze, leaves, tree_sum
+from fedfactor.core.pytree import Tree, freeze, is_numpy, leaves, tree_sum
 from fedfactor.engines.capabilities import client_groups
 from fedfactor.testing.data import federation_for, variants
 
@@ -25,12 +35,12 @@ class Trace:
 
     meta: Meta
     shards: dict[str, Shard]
-    server: list[Tree] = field(default_factory=list)
-    clients: list[dict[str, Tree]] = field(default_factory=list)
-    downs: list[dict[str, Tree]] = field(default_factory=list)
-    ups: list[dict[str, Tree]] = field(default_factory=list)
-    factors: dict[str, LocalFactors] = field(default_factory=dict)
-    scores: dict[str, Tree] = field(default_factory=dict)
+    server: list[Tree] = field(default_factory=list[Tree])
+    clients: list[dict[str, Tree]] = field(default_factory=list[dict[str, Tree]])
+    downs: list[dict[str, Tree]] = field(default_factory=list[dict[str, Tree]])
+    ups: list[dict[str, Tree]] = field(default_factory=list[dict[str, Tree]])
+    factors: dict[str, LocalFactors] = field(default_factory=dict[str, LocalFactors])
+    scores: dict[str, Tree] = field(default_factory=dict[str, Tree])
 
     @property
     def everything(self) -> list[tuple[str, Tree]]:
@@ -133,7 +143,7 @@ def traces(algorithm: Algorithm, data: Mapping[str, Any] | None = None) -> dict[
 def combine(algorithm: Algorithm, ups: Mapping[str, Tree], down: Tree, meta: Meta) -> Tree:
     """Add the answers to a download in the order given, all of them or by group, or hand them out by name."""
     first = next(iter(ups.values()))
-    if getattr(type(first), "uplink", None) == Uplink.GATHER:
+    if uplink_of(first) == Uplink.GATHER:
         return {name: ups[name] for name in meta.clients}
     groups = client_groups(algorithm, one_of(down), meta)
     if groups:
@@ -150,7 +160,7 @@ def open_all(algorithm: Algorithm, owners: Mapping[str, Any]) -> tuple[Meta, dic
 
 
 def _has_nan(rows: Any) -> bool:
-    return isinstance(rows, np.ndarray) and bool(np.isnan(rows).any())
+    return is_numpy(rows) and bool(np.isnan(rows).any())
 
 
 def read_only(shard: Shard) -> Shard:
@@ -159,7 +169,7 @@ def read_only(shard: Shard) -> Shard:
     for part in (X.data, X.indices, X.indptr) if is_sparse(X) else (X,):
         part.flags.writeable = False
     mask = shard.mask
-    if isinstance(mask, np.ndarray):
+    if is_numpy(mask):
         mask = mask.copy()
         mask.flags.writeable = False
     return replace(shard, X=X, mask=mask)

@@ -1,10 +1,8 @@
 """An algorithm that uses every part of the contract, to find out what an engine leaves out."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,7 +81,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Probe(Algorithm):
-    """No method anybody would use: sums and gathers in turn, scatters, private and shared streams, nested states.
+    """A method for tests only: sums and gathers in turn, scatters, private and shared streams, nested states.
 
     Parameters
     ----------
@@ -92,9 +90,9 @@ class Probe(Algorithm):
     shape : tuple of int
         Of a weight that clients carry along; here so that an engine must bring a tuple across.
     absent : tuple of str
-        Who drops out when, such as ``"2 north"``; ``"2 *"`` for everybody.
+        Who drops out when, such as ``"2 north"``; ``"2 *"`` for every client.
     bad : tuple of str
-        Who sends what nobody should take when, such as ``"2 north NaN"``, or ``"2 north lie"`` for sums that no rows
+        Which client sends invalid values when, such as ``"2 north NaN"``, or ``"2 north lie"`` for sums that no rows
         can give; ``"2 north quiet"`` leaves out what may be left out.
     gathers : bool
         False asks for sums only, in every round.
@@ -148,14 +146,15 @@ class Probe(Algorithm):
         """Answer what was asked, or stay away."""
         if f"{at.index} {at.client}" in self.absent or f"{at.index} *" in self.absent:
             raise ClientUnavailable(f"{at.client} does not come to round {at.index}.")
-        noise = at.rng("step").random(down.V.shape).astype(shard.X.dtype)
+        shape: tuple[int, ...] = down.V.shape
+        noise: np.ndarray = at.rng("step").random(shape).astype(shard.X.dtype)
         shared = at.shared_rng("step").random() * float(state.weights["a.b"].sum())
         new = Memory(Moments(state.moments.mean, state.moments.mean), state.weights, state.steps + 1)
         if isinstance(down, Ask):
-            sums = (state.moments.mean * shard.n_rows + noise[0]).astype(shard.X.dtype)
+            sums: np.ndarray = (state.moments.mean * shard.n_rows + noise[0]).astype(shard.X.dtype)
             quiet = f"{at.index} {at.client} quiet" in self.bad
             return new, Total(self._spoiled(sums, at), None if quiet else np.float64(shared))
-        V = (0.5 * down.V + noise * state.moments.mean).astype(shard.X.dtype)
+        V: np.ndarray = (0.5 * down.V + noise * state.moments.mean).astype(shard.X.dtype)
         return new, Each(self._spoiled(V, at), np.arange(int(state.steps), dtype=np.int64))
 
     def _spoiled(self, values: Array, at: Round) -> Array:
@@ -184,11 +183,11 @@ class Probe(Algorithm):
         return Server(V, own, np.float64(np.abs(V - state.V).max())), Ask(V)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether V hardly moved."""
+        """Return whether V hardly moved."""
         return float(state.moved) < self.tol
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell how far V moved."""
+        """Return how far V moved."""
         return {"moved": float(state.moved)} if np.isfinite(state.moved) else {}
 
     def finish(self, shard: Shard, state: Memory, down: Tree) -> LocalFactors:
@@ -201,7 +200,7 @@ class Probe(Algorithm):
 
     def score(self, shard: Shard, state: Tree, down: Tree) -> Score:
         """Count cells; the error is that of the mean row."""
-        return Score.of(float((_mean(shard) ** 2).sum()), float(np.prod(shard.X.shape)), 1.0)
+        return Score.of(float((_mean(shard) ** 2).sum()), float(math.prod(shard.X.shape)), 1.0)
 
 
 def _mean(shard: Shard) -> Array:

@@ -23,7 +23,7 @@ class Flaky(Algorithm):
     inner : Algorithm
         The algorithm.
     absent : tuple of (round, name)
-        Who is missing when; a name of ``"*"`` means everybody.
+        Who is missing when; a name of ``"*"`` means every client.
 
     Examples
     --------

@@ -14,6 +14,7 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.nmf.distributed.secure_steps import first_common, first_local, row_length
+from papers.dsanls.secure import opened
 from tests.nmf.distributed.test_dsanls import FLOOR, low_rank
 
 X = low_rank().T  # parties hold columns of M: rows of its transpose
@@ -53,6 +54,18 @@ def test_asynchronous_methods_reach_the_floor(method):
 
 
 @pytest.mark.slow
+def test_a_small_constant_weight_leaves_the_plateau_of_a_growing_one():
+    """With two even parties, ten exchanges and this order of arrival the default is far above the floor of 0.0286."""
+    owners = opened({"data": "planted", "full": False, "split": "uniform", "parties": 2})
+    engine = VirtualEngine(durations={"0": 1.0, "1": 2.3})
+    growing, constant = (
+        fedfactor.run(AsynSSD(8, ratio=0.3, **settings), owners, engine=engine, rounds=10, seed=1).relative_error
+        for settings in ({}, {"schedule_start": 0.01, "growth": 0.0})
+    )
+    assert growing > 0.1
+    assert constant < 0.031
+
+
 def test_the_published_weights_stay_behind_the_history():
     assert error(AsynSD(8, server="harmonic"), 20, engine=VirtualEngine()) > 1.2 * FLOOR
 

@@ -36,9 +36,9 @@ class PooledBMF(Algorithm):
 
     A search that needs nothing but sums of whole numbers over all rows:
 
-    1. *Candidates.* Counts of rows that have two columns (or three) at once add up over owners. From them everybody's
-       candidates are the same: for each column, and each of the most promising pairs, all columns that at least a share
-       `thresholds` of its rows have.
+    1. *Candidates.* Counts of rows that have two columns (or three) at once add up over owners. From them every
+       client's candidates are the same: for each column, and each of the most promising pairs, all columns that at
+       least a share `thresholds` of its rows have.
     2. *Greedy choice.* For every candidate, the gains of the rows that would take it add up too, so that the owners
        choose what ASSO [1]_ would choose on pooled rows, from several thresholds and `penalties` side by side.
     3. *Descent.* Rows choose their components at home. For each cell of V the summed gain of changing it says whether
@@ -50,9 +50,9 @@ class PooledBMF(Algorithm):
     Notes
     -----
     Federated = pooled: the sums of ``"counts"`` are whole numbers, so any split of the same rows gives the same V to
-    the last bit, and a secure sum rounds nothing. The search draws no random numbers: all seeds give the same V. With
-    ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Owners may
-    stay away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
+    the last bit, and secure aggregation rounds nothing. The search draws no random numbers: all seeds give the same V.
+    With ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Owners may stay
+    away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
 
     Missing cells count for nothing with ``"counts"``, and are refused with ``"proximal"``.
 
@@ -67,9 +67,9 @@ class PooledBMF(Algorithm):
     from them how often rows repeat, and learns as much of the rows as from the counts of 64 more columns.
 
     What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells, to
-    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter. A
-    secure sum with its minimums hides single owners, not single rows; noise for rows is refused here, since one row
-    with r ones changes r² of the counts, and each of many exchanges would need such noise.
+    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter.
+    Secure aggregation with its minimums hides single owners, not single rows; noise for rows is refused here, since one
+    row with r ones changes r² of the counts, and each of many exchanges would need such noise.
 
     References
     ----------
@@ -210,7 +210,7 @@ class PooledBMF(Algorithm):
             raise IncompatibleError(
                 "The search of PooledBMF sends exact counts in each of many exchanges, and one row with r ones changes "
                 "r² of them: noise that hides a row would drown them. Use solver='proximal' with dp(...), or search "
-                "under a secure sum."
+                "under secure aggregation."
             )
 
     def starting_at(self, V: Array) -> PooledBMF:
@@ -275,13 +275,13 @@ class PooledBMF(Algorithm):
         return "row", ROW_CLIP + summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
 
     def converged(self, state: Any) -> bool:
-        """Tell whether the search is over; or whether V is Boolean and stands still."""
+        """Return whether the search is over; or whether V is Boolean and stands still."""
         if self._counts:
             return int(state.stage) == search.DONE
         return float(state.moved) < self.tol and float(state.gap) < BINARY_GAP
 
     def report(self, state: Any) -> dict[str, float]:
-        """Tell the loss of the best V so far, and of simple fits; or how far V is from Boolean, and its error."""
+        """Return the loss of the best V so far, and of simple fits; or how far V is from Boolean, and its error."""
         if self._counts:
             return search.figures(search.sizes_of(self, len(state.ones)), state)
         found = {"integrality_gap": float(state.gap)}

@@ -94,8 +94,8 @@ def candidate_sets(
     ([[[1, 1, 0]]], [[6]])
     """
     size = count[:, None] * observed
-    sets = []
-    gains = []
+    sets: list[np.ndarray] = []
+    gains: list[np.ndarray] = []
     for threshold in thresholds:
         # A tiny allowance: 0.7 times 10 is a little more than 7 in binary.
         inside = (together >= threshold * size - 1e-6 * size) & (count[:, None] > 0)
@@ -135,7 +135,7 @@ def column_pairs(columns: np.ndarray, together: np.ndarray, count: np.ndarray, m
     [[0, 2], [0, 1]]
     """
     out = np.full((most, 2), -1, np.int32)
-    seen = {}
+    seen: dict[tuple[int, int], int] = {}
     gain = np.maximum(2 * together - count[:, None], 0).sum(axis=1)
     for i in np.argsort(-gain, kind="stable"):
         if count[i] == 0:
@@ -179,7 +179,8 @@ def flip_columns(V: np.ndarray, votes: np.ndarray, both: np.ndarray) -> np.ndarr
     gain = np.where(V > 0, -votes, votes).astype(np.int64)
     spoiled = np.zeros_like(gain)
     flips = np.zeros(V.shape, bool)
-    columns = np.arange(V.shape[1])
+    m: int = V.shape[1]
+    columns = np.arange(m)
     for _ in range(len(V)):
         left = np.where(flips, -1, gain - spoiled)
         best = left.argmax(axis=0)

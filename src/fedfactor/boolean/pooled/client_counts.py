@@ -28,7 +28,7 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.pytree import Array, record
 
 SALT = 0x5EED
-"""Where the choice of rows starts from; everybody knows it, and it chooses by the cells of a row alone."""
+"""Where the choice of rows starts from; it is public, and it chooses by the cells of a row alone."""
 
 
 @record("pooled_bmf.Home")
@@ -85,7 +85,8 @@ def answer(penalties: tuple[int, ...], shard: Shard, state: Home, down: Any) -> 
             pool = packed(down.pool, rows.m)
             U, _ = home.choose(rows, V, _hint(state, int(down.tag), float(down.share), len(V)), thorough=False)
             return state, Swaps(home.swap_gains(rows, U, V, pool))
-    return state, Totals(*home.column_counts(shard.X, shard.mask), np.int64(shard.n_rows))
+        case _:
+            return state, Totals(*home.column_counts(shard.X, shard.mask), np.int64(shard.n_rows))
 
 
 def packed(octets: np.ndarray, m: int) -> np.ndarray:
@@ -125,7 +126,7 @@ def _votes(rows: home.Bits, state: Home, down: AskVotes) -> tuple[Home, Votes]:
     votes = np.zeros((size, k, rows.m), np.int32)
     both = np.zeros((size, k, k), np.int32)
     wrong = np.zeros((size, 2), np.int64)
-    kept = []
+    kept: list[np.ndarray] = []
     times = rows.multiplicity
     for place in range(size):
         V = packed(down.V[place], rows.m)

@@ -17,7 +17,7 @@ class Factor:
 
 @record("pooled_bmf.Sums")
 class Sums:
-    """Up, proximal: all that the step on V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` to tell the loss."""
+    """Up, proximal: all that the step on V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` to compute the loss."""
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 
@@ -56,7 +56,7 @@ class Totals:
 SIGNS = 64
 """Sums of random signs from which the server estimates how often rows repeat, to 18 % (one standard error).
 
-Few on purpose: each tells as much of the rows as the count of one more column would.
+Few on purpose: each reveals as much about the rows as the count of one more column would.
 """
 
 

@@ -1,8 +1,5 @@
 """The proximal form of PooledBMF: FELB's steps, with V stepped on sums of all owners."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,8 +1,5 @@
 """The server's side of the search: from summed counts to the next question."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -282,7 +279,8 @@ def _next(algorithm: Any, size: Sizes, state: Search, up: Any, index: int) -> tu
             if int(state.stage) == DESCENT:
                 return _after_descent(algorithm, size, state, up, index)
             return _after_trials(algorithm, size, state, up, index)
-    raise TypeError(f"{type(up).__name__} answers no question of this search.")
+        case _:
+            raise TypeError(f"{type(up).__name__} answers no question of this search.")
 
 
 def _at(state: Search, stage: int, **changes: Any) -> Search:
@@ -370,7 +368,8 @@ def _after_gains(size: Sizes, state: Search, up: Gains) -> tuple[Search, Any]:
     candidates = np.asarray(state.candidates)
     at_once = -(-size.k // GREEDY_EXCHANGES)
     going = False
-    for start, gains in enumerate(np.asarray(up.gains)):
+    every: np.ndarray = up.gains
+    for start, gains in enumerate(every):
         mine = from_octets(candidates[start // len(size.penalties)], size.m).astype(bool)
         left = np.array(gains)
         crossed = np.zeros(size.m, bool)
@@ -425,8 +424,9 @@ def _loss(wrong: Any, ones: Any) -> float:
 
 def _flipped(size: Sizes, state: Search, up: Votes) -> np.ndarray:
     V = from_octets(np.asarray(state.V), size.m)
-    parts = zip(V, np.asarray(up.votes), np.asarray(up.both, np.int64), strict=True)
-    flipped = np.array([flip_columns(*part) for part in parts])
+    votes: np.ndarray = up.votes
+    both: np.ndarray = np.asarray(up.both, np.int64)
+    flipped = np.array([flip_columns(V[i], votes[i], both[i]) for i in range(len(V))])
     flipped[_rare(size, state, up)] = 0
     return to_octets(flipped)
 
@@ -505,7 +505,7 @@ def _after_swaps(size: Sizes, state: Search, up: Swaps) -> tuple[Search, Any]:
     pool = np.asarray(state.pool)
     present = {row.tobytes() for row in best}
     useful = np.array([row.any() and row.tobytes() not in present for row in pool])
-    trials = []
+    trials: list[np.ndarray] = []
     taken = np.zeros(size.k, np.int64)
     skipped = int(state.fails) * size.trials
     each = max(1, size.trials // 4)  # of one component
@@ -576,11 +576,11 @@ def settled(size: Sizes, state: Search) -> Factor:
 
 
 def figures(size: Sizes, state: Search) -> dict[str, float]:
-    """Tell the loss of the best V so far, and that of the most frequent columns, one each, or of one row for all."""
+    """Return the loss of the best V so far, and that of the most frequent columns, one each, or of one row for all."""
     ones = np.asarray(state.ones)
     seen = np.asarray(state.seen)
     total = int(ones.sum())
-    found = {}
+    found: dict[str, float] = {}
     if total:
         found["loss_of_columns"] = 1 - int(np.sort(ones)[::-1][: size.k].sum()) / total
         found["loss_of_one_row"] = int(np.minimum(ones, seen - ones).sum()) / total

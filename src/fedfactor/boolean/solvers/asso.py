@@ -1,8 +1,5 @@
 """ASSO: candidate components from associations between columns, chosen greedily."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,12 +10,11 @@ import scipy.sparse
 
 from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean.solvers.result import Clock, Factored, better, from_lists
+from fedfactor.core.pytree import Array
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import kernel
 
 __all__ = ["asso", "association_candidates"]
-
-Array = Any
 _REAL = np.dtype(np.float64)
 _CELLS = 1 << 23  # cells of the association matrix that may exist at one time
 TAUS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -80,8 +76,8 @@ def asso(
         raise ValueError(f"reward={reward} must be positive, and penalty={penalty} must not be negative.")
     clock = Clock(time_limit)
     words = bits.pack(X)
-    found = []
-    seen = set()
+    found: list[Factored] = []
+    seen: set[bytes] = set()
     # Whole gains add up exactly in any order; others keep the order of the rows.
     rows = _Rows.merged(words) if float(reward).is_integer() and float(penalty).is_integer() else _Rows.single(words)
     for t in taus:
@@ -129,7 +125,7 @@ def association_candidates(X: Array, tau: float) -> np.ndarray:
     T = S.T.tocsr()
     sizes = np.asarray(S.sum(axis=0)).ravel()
     step = max(1, _CELLS // max(1, m))
-    parts = []
+    parts: list[np.ndarray] = []
     for start in range(0, m, step):
         both = (T[start : start + step] @ S).toarray()
         size = sizes[start : start + step, None]
@@ -159,8 +155,8 @@ def _choose(
 ) -> Factored:
     X, times, place = rows
     cover = np.zeros_like(X)
-    us = []
-    vs = []
+    us: list[np.ndarray] = []
+    vs: list[np.ndarray] = []
     scores = _scores(X, cover, times, candidates, reward, penalty) if len(candidates) else np.zeros(0)
     while len(us) < k and scores.size and not clock.over():
         best = int(scores.argmax())

@@ -1,25 +1,20 @@
 """ELBMF: relaxed factors drawn to {0, 1} by two elastic nets whose weight grows."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from fedfactor.boolean.product import round_half
 from fedfactor.boolean.proximal_maps import Pull, prox_step
 from fedfactor.boolean.solvers.result import Clock, Factored
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.nnls import squared_error
 from fedfactor.linalg.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
 __all__ = ["elbmf", "relaxed_steps"]
-
-Array = Any
 
 
 def elbmf(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean.solvers.result import Clock, Factored, from_lists
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.compiled.compile import kernel
 
 __all__ = ["grecond"]
-
-Array = Any
 _REAL = np.dtype(np.float64)
 
 
@@ -53,8 +50,8 @@ def grecond(X: Array, k: int, *, time_limit: float | None = None) -> Factored:
     n = len(rows)
     columns = bits.transpose(rows, m)
     open_ = rows.copy()
-    us = []
-    vs = []
+    us: list[np.ndarray] = []
+    vs: list[np.ndarray] = []
     while len(us) < k and open_.any() and not clock.over():
         extent, intent = _concept(rows, columns, open_, times, clock)
         inside = bits.unpack(extent[None], n)[0].astype(bool)
@@ -88,7 +85,17 @@ def _concept(
             return extent, intent
 
 
-def _best_attribute(rows, columns, open_, intent, extent, times, left, least, out) -> None:
+def _best_attribute(
+    rows: np.ndarray,
+    columns: np.ndarray,
+    open_: np.ndarray,
+    intent: np.ndarray,
+    extent: np.ndarray,
+    times: np.ndarray,
+    left: np.ndarray,
+    least: int,
+    out: np.ndarray,
+) -> None:
     """Do the same as the compiled loop, one attribute at a time."""
     n = rows.shape[0]
     m = columns.shape[0]

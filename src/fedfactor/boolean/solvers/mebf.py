@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean.solvers.result import Clock, Factored, better, from_lists
+from fedfactor.core.pytree import Array
 from fedfactor.core.threads import for_blocks
 from fedfactor.linalg.compiled.compile import kernel
 
 __all__ = ["mebf"]
-
-Array = Any
 _REAL = np.dtype(np.float64)
 
 
@@ -64,7 +63,7 @@ def mebf(
         raise ValueError(f"leave={leave} must lie in [0, 1): it is a share of the ones.")
     clock = Clock(time_limit)
     words = bits.pack(X)
-    found = []
+    found: list[Factored] = []
     for s in shares:
         found.append(_cut_out(words.copy(), X.shape[1], k, float(s), leave, clock))
         if clock.rang:
@@ -75,8 +74,8 @@ def mebf(
 def _cut_out(rows: np.ndarray, m: int, k: int, share: float, leave: float, clock: Clock) -> Factored:
     n = rows.shape[0]
     columns = bits.transpose(rows, m)
-    us = []
-    vs = []
+    us: list[np.ndarray] = []
+    vs: list[np.ndarray] = []
     enough = leave * int(bits.ones_of(rows).sum())
     while len(us) < k and not clock.over():
         left = int(bits.ones_of(rows).sum())
@@ -117,7 +116,7 @@ def _median_tile(rows: np.ndarray, columns: np.ndarray, share: float) -> tuple[n
 
 def _weak_tile(rows: np.ndarray, columns: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray] | None:
     """Start from what the two heaviest columns, or the two heaviest rows, have in common."""
-    found = []
+    found: list[tuple[float, tuple[np.ndarray, np.ndarray]]] = []
     for lines in (columns, rows):
         if lines.shape[0] < 2:
             continue

@@ -1,11 +1,8 @@
 """PRIMP: proximal alternating steps with a tent-shaped penalty, then thresholds and rank by code length."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -13,12 +10,11 @@ from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean.proximal_maps import Pull, step_size, tent_prox
 from fedfactor.boolean.solvers.result import Clock, Factored
 from fedfactor.boolean.solvers.thresholds import code_length, search_thresholds, wrong_cells
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.nnls import squared_error
 from fedfactor.linalg.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
 __all__ = ["primp"]
-
-Array = Any
 _COSTS = {"error": wrong_cells, "mdl": code_length}
 
 
@@ -93,7 +89,7 @@ def primp(
     U = as_like(rng.random((X.shape[0], k)), X)
     V = as_like(rng.random((k, X.shape[1])), X)
     steps = 0
-    for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
+    for steps in range(1, max_iter + 1):  # noqa: B007, stored in the result
         U = _step(U, gram_rows(V), cross(X, V), weight)
         G = gram(U)
         A = sums(U, X)

@@ -13,10 +13,9 @@ from fedfactor.boolean.solvers.mebf import mebf
 from fedfactor.boolean.solvers.primp import primp
 from fedfactor.boolean.solvers.result import Factored
 from fedfactor.boolean.solvers.zhang import zhang
+from fedfactor.core.pytree import Array
 
 __all__ = ["SOLVERS", "Solver", "factor"]
-
-Array = Any
 Solver = Literal["asso", "elbmf", "grecond", "mebf", "primp", "zhang"]
 SOLVERS: dict[str, Any] = {
     "asso": asso,

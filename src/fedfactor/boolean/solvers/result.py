@@ -33,7 +33,7 @@ class Factored:
 
 
 class Clock:
-    """Tells when a time limit has passed; None never does.
+    """Measures whether a time limit has passed; None never does.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Clock:
         self.rang = False
 
     def over(self) -> bool:
-        """Tell whether the time is up, and remember it."""
+        """Return whether the time is up, and remember it."""
         self.rang = self.rang or (self._end is not None and time.monotonic() >= self._end)
         return self.rang
 

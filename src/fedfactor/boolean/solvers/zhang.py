@@ -1,23 +1,18 @@
 """Binary factorization by penalty (Zhang et al.): multiplicative updates, then thresholds from a grid."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from fedfactor.boolean import bit_matrix as bits
 from fedfactor.boolean.solvers.result import Clock, Factored
 from fedfactor.boolean.solvers.thresholds import search_thresholds
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.products import as_like, cross, gram, gram_rows, sums
 
 __all__ = ["zhang"]
-
-Array = Any
 _TINY = 1e-12
 
 
@@ -82,7 +77,7 @@ def zhang(
     U = as_like(U * balance, X)
     V = as_like(V / balance[:, None], X)
     steps = 0
-    for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
+    for steps in range(1, max_iter + 1):  # noqa: B007, stored in the result
         V = _update(V.T, gram(U), sums(U, X).T, lam).T
         U = _update(U, gram_rows(V), cross(X, V), lam)
         lam = min(lam * growth, 1e10)

@@ -1,8 +1,5 @@
 """The clients of a Dask cluster: workers hold owners; a round is a map over workers and a sum along a tree."""
 
-# Dask has no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 import uuid
@@ -165,7 +162,7 @@ class DaskClients(Clients):
                 yield name, worker.landed(factors), worker.landed(score)
 
     def about(self) -> dict[str, Any]:
-        """Tell how many workers there were."""
+        """Return how many workers there were."""
         return {"dask_workers": len(self.own)}
 
     def close(self) -> None:

@@ -90,8 +90,8 @@ class DaskEngine(Carrier):
                 channel: Any = asked.channel
                 if channel is not None and channel.hides:
                     raise IncompatibleError(
-                        "The Dask engine has no secure sum: its workers trust each other. Use the local engine to "
-                        "simulate one, or a real federation."
+                        "The Dask engine has no secure aggregation: its workers trust each other. Use the local "
+                        "engine to simulate one, or a real federation."
                     )
                 clients.adopt(channel)
                 kept = Checkpoint.of(asked.checkpoint)

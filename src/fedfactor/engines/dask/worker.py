@@ -59,8 +59,8 @@ _held: dict[str, Held] = {}
 def _mine(key: str) -> Held:
     if key not in _held:
         raise WorkerError(
-            "A Dask worker was started anew in the middle of a run, and its owners' states are gone. Run again; with a "
-            "checkpoint it goes on where it was."
+            "A Dask worker was started again in the middle of a run, and its owners' states are gone. Run again; "
+            "with a checkpoint it goes on where it was."
         )
     return _held[key]
 

@@ -1,4 +1,4 @@
-"""A round on a card, recorded once and played again: what Python does in a round takes longer than the card does.
+"""A round on a GPU, recorded once and played again: what Python does in a round takes longer than the GPU does.
 
 A CUDA graph holds every launch of a round: the steps of all clients, their sum, the server's step. It reads and writes
 fixed places, so there are three of each, and three graphs, each from one place to the next: while the last round is
@@ -26,7 +26,7 @@ Steps = Callable[[Mapping[str, Tree], Tree, Round], list[tuple[str, tuple[Tree, 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a round leaves: states of clients and server, the download, and what is told of it."""
+    """What a round leaves: states of clients and server, the download, and its record."""
 
     states: dict[str, Tree]
     server: Tree
@@ -85,7 +85,7 @@ class Tape:
         return Place({name: state for name, (state, _) in found}, server, down, told)
 
     def serves(self, names: tuple[str, ...]) -> bool:
-        """Tell whether these clients take part in the recorded round."""
+        """Return whether these clients take part in the recorded round."""
         return names == self._names
 
     def play(self, *, ahead: bool) -> tuple[Place, Tree, bool]:
@@ -115,7 +115,7 @@ class Tape:
 
 @contextmanager
 def _recording(torch: Any) -> Generator[Any]:
-    """Record instead of doing; nothing may be let go meanwhile, as a card does not wait for that while it records."""
+    """Record instead of doing; nothing may be let go meanwhile, as a GPU does not wait for that while it records."""
     graph = torch.cuda.CUDAGraph()
     side = torch.cuda.Stream()
     collects = gc.isenabled()

@@ -47,7 +47,7 @@ class LocalEngine(Carrier):
         check_fit(algorithm, meta)
         if not callable(asked.participation):  # a share that cannot be is refused before any work
             participants(asked.participation, Round(asked.seed, 0), meta.clients)
-        # Threads that feed one card fight for the interpreter lock, and the card does one thing after the other anyway.
+        # Threads that feed one GPU fight for the interpreter lock, and the GPU does one thing after the other anyway.
         on_card = getattr(federation.shard(federation.names[0]).X, "is_cuda", False)
         workers, threads = self._share_out(1 if on_card else len(federation))
         # before a cap for each client is in force
@@ -82,7 +82,7 @@ class LocalEngine(Carrier):
         self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int, on_card: bool
     ) -> Clients:
         if self.backend == "threads":
-            # Rows that go to the card block by block are more than a recording could hold.
+            # Rows that go to the GPU block by block are more than a recording could hold.
             plays = on_card and all(hasattr(federation.shard(name).X, "data_ptr") for name in federation.names)
             return ThreadPool(algorithm, federation, meta, workers, threads, plays=plays)
         from fedfactor.engines.local.process_pool import ProcessPool

@@ -5,9 +5,6 @@ by itself when this process ends, because its input then closes. Written by hand
 with the worker that holds its rows and its state.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import contextlib

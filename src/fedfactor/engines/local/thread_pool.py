@@ -118,7 +118,7 @@ class ThreadPool(Clients):
         yield from zip(states, client.steps(self.algorithm, shards, list(states.values()), down, ats), strict=True)
 
     def play(self, server: Tree, down: Tree, at: Round, *, ahead: bool) -> tuple[Tree, Tree, Tree] | None:
-        """Play a round on a card as it was recorded; None where it was not, or where what it left is not finite."""
+        """Play a round on a GPU as it was recorded; None where it was not, or where what it left is not finite."""
         algorithm = self.algorithm
         everybody = tuple(at.participants) == self.names
         # Where another rank holds the server there is no state to ask about, and nothing is recorded.
@@ -142,7 +142,7 @@ class ThreadPool(Clients):
         return place.server, place.down, seen
 
     def _recorded(self, server: Tree, down: Tree, at: Round) -> Tape | None:
-        from fedfactor.engines.local.cuda_graphs import Tape  # late: it needs torch, and a card
+        from fedfactor.engines.local.cuda_graphs import Tape  # late: it needs torch, and a GPU
 
         def steps(states: Mapping[str, Tree], down: Tree, at: Round) -> list[tuple[str, tuple[Tree, Tree]]]:
             return list(self._in_turn(states, down, at))

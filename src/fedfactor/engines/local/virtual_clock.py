@@ -47,7 +47,7 @@ class VirtualEngine(Carrier):
 
     Notes
     -----
-    The history has one record for each arrival (each round, with a barrier) and tells ``virtual_time``. ``rounds``
+    The history has one record for each arrival (each round, with a barrier) and contains ``virtual_time``. ``rounds``
     counts a client's steps on average: with N clients, N times as many arrivals, of which the fast clients have more.
 
     Examples
@@ -100,7 +100,7 @@ class VirtualEngine(Carrier):
             raise IncompatibleError("A run under a virtual clock is short and repeatable: it keeps no checkpoint.")
 
     def seconds(self, federation: Federation) -> dict[str, float]:
-        """Tell the virtual seconds of one step for each client."""
+        """Return the virtual seconds of one step for each client."""
         names = federation.names
         if isinstance(self.durations, str):
             if self.durations == "equal":
@@ -127,7 +127,7 @@ class _Clocked(ThreadPool):
         self.taken = dict.fromkeys(meta.clients, 0)
 
     def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
-        """Let everybody work, and wait for the slowest."""
+        """Let every worker compute, and wait for the slowest."""
         super().exchange(down, at, receiver)
         self.now = (at.index + 1) * max(self.took.values())
 
@@ -146,7 +146,7 @@ class _Clocked(ThreadPool):
         return merged
 
     def note(self, record: RoundRecord, server: Tree, down: Tree) -> RoundRecord:
-        """Tell the time, and now and then the error of all clients."""
+        """Record the time, and now and then the error of all clients."""
         metrics = {"virtual_time": self.now, **record.metrics}
         if self.evaluate and (record.index + 1) % self.evaluate == 0:
             down = self.algorithm.settle(server, down)

@@ -1,8 +1,5 @@
 """A worker process of the local engine: holds some clients and works on them until its input closes."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import importlib
@@ -81,7 +78,7 @@ class Worker:
         """Learn what to run."""
         self._algorithm = algorithm_of(order["algorithm"], order["settings"])
         self._meta = Meta(**{word: _as_tuples(value) for word, value in order["meta"].items()})
-        # Held by name for as long as this process lives: a cap that nobody holds is collected, and lifted at once.
+        # Held by name for as long as this process lives: a cap without a reference is collected, and lifted at once.
         self._cap = limit_threads(order["threads"])
         self._cap.__enter__()
         self._reply({})
@@ -137,7 +134,7 @@ def serve(source: IO[bytes], out: IO[bytes]) -> None:
         try:
             orders[order["do"]](order, frame[1])
         except BrokenPipeError:
-            return  # whoever asked is gone; nothing is left to tell, and nobody to tell it to
+            return  # the requesting process ended, so there is no receiver for a result
         except Exception as error:
             where = traceback.format_exc(limit=-2)
             head = {"error": f"{type(error).__name__}: {error}\n{where}", "name": order.get("name")}
@@ -147,7 +144,8 @@ def serve(source: IO[bytes], out: IO[bytes]) -> None:
 
 def main() -> None:
     """Serve orders from standard input until it closes."""
-    # Ctrl-C reaches every process of a terminal. Whoever gives the orders answers it, and closes this one's input.
+    # Ctrl-C reaches every process of a terminal. The party that gives the orders answers it, and closes this one's
+    # input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever client code prints must not enter the frames

@@ -74,7 +74,7 @@ class StreamClients(OwnClients):
         raise NotImplementedError
 
     def note(self, record: RoundRecord, server: Tree, down: Tree) -> RoundRecord:
-        """Tell the time."""
+        """Record the time."""
         before = self._clock
         self._clock = time.perf_counter() - self._began
         metrics = {**record.metrics, "clock": self._clock}
@@ -85,7 +85,7 @@ class StreamClients(OwnClients):
         """Merge the next upload; those who wait are answered with the newest whenever nothing else has come."""
         began = time.perf_counter()
         if not self._arrived:
-            if len(self._seen) == self.group.size - 1:  # the first exchange is a barrier: nobody runs ahead of it
+            if len(self._seen) == self.group.size - 1:  # the first exchange is a barrier: no rank runs ahead of it
                 self._answer(frames([("go on", to_bytes(snapshot.down))]))
             self._listen()
         source, name, data = self._arrived.popleft()
@@ -105,7 +105,7 @@ class StreamClients(OwnClients):
         self._held = []
 
     def _end(self, snapshot: Snapshot) -> None:
-        """Tell every rank, at its next upload, that no further one is wanted."""
+        """Notify every rank, at its next upload, that no further one is needed."""
         working = self.group.size - 1
         while True:
             self._held += [source for source, _, _ in self._arrived]
@@ -140,7 +140,7 @@ class StreamClients(OwnClients):
         while True:
             for name in self.names:
                 up = self.step(name, down, Round(seed, step, participants=(name,)))
-                # One that stays away says so: a rank that nobody hears of would be waited for without end.
+                # One that stays away says so: a silent rank would be waited for without end.
                 word, data = unframe(self._ask(frames([(name, b"" if up is None else to_bytes(up))])))[0]
                 if word == "end":
                     return
@@ -162,7 +162,7 @@ class StreamClients(OwnClients):
 
     # ------------------------------------------------------------------ all
     def publish(self, told: Any, down: Tree) -> Any:
-        """Nothing: the answer to each client is its own, and the history is told at the end."""
+        """Nothing: the answer to each client is its own, and the history is recorded at the end."""
         return told, down
 
     def failure(self, error: BaseException, saved: int | None) -> str:

@@ -99,7 +99,7 @@ def mark_of(
 
 
 def progress(folder: Path) -> tuple[int, int] | None:
-    """Tell the seed and the next round of an unfinished MPI job, from any rank's newest file."""
+    """Return the seed and the next round of an unfinished MPI job, from any rank's newest file."""
     found = [(int(match[1]), path) for path in folder.glob("round-*") if (match := _NAME.fullmatch(path.name))]
     if not found:
         return None
@@ -112,4 +112,4 @@ def _about(path: Path) -> dict[str, Any]:
         about: dict[str, Any] = json.loads(read_header(path.read_bytes(), limit=1 << 30)[1]["about"])
         return {**about, "fingerprint": dict(about["fingerprint"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}). Delete it, or start anew.") from None
+        raise CheckpointError(f"{path} is damaged ({error}). Delete it, or start again.") from None

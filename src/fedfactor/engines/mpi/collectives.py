@@ -14,11 +14,12 @@ from fedfactor.core.errors import FedfactorError, MissingExtraError
 from fedfactor.core.pytree import Tree, leaves, to_numpy, tree_map
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
-"""What launchers tell their children about the size of the job; the last is of ``srun``, and not of a batch script."""
+"""What launchers pass to their processes about the size of the job; the last is of ``srun``, and not of a batch script.
+"""
 
 
 def launched() -> int:
-    """Tell how many processes a launcher says it started; 1 without a launcher.
+    """Return how many processes a launcher says it started; 1 without a launcher.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class Collectives:
             )
 
     def ranks_here(self) -> tuple[int, int]:
-        """Count the ranks on this machine, which share its cores and its cards, and tell which of them this one is."""
+        """Count the ranks on this machine, which share its cores and its GPUs, and state which of them this one is."""
         here = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
         count: int = here.Get_size()
         place: int = here.Get_rank()
@@ -74,7 +75,7 @@ class Collectives:
         return count, place
 
     def part(self, ranks: Sequence[int]) -> Collectives:
-        """Make a communicator of some ranks, this one among them; each of them must call this, and nobody else."""
+        """Make a communicator of some ranks, this one among them; each of them must call this, and no other party."""
         members = self.comm.Get_group().Incl(list(ranks))
         comm = self.comm.Create_group(members)
         found = Collectives(self.MPI, comm)
@@ -90,7 +91,7 @@ class Collectives:
         return total
 
     def all_bytes(self, data: bytes) -> list[bytes]:
-        """Give everybody the bytes of every rank, in rank order."""
+        """Send the bytes of every rank to all ranks, in rank order."""
         sizes = np.empty(self.size, np.int64)
         self.comm.Allgather(np.array([len(data)], np.int64), sizes)
         whole = np.empty(int(sizes.sum()), np.uint8)
@@ -142,15 +143,15 @@ class Collectives:
         return mine.tobytes()
 
     def tell_all(self, value: Any) -> Any:
-        """Give everybody what rank 0 says, as JSON."""
+        """Send a value of rank 0 to all ranks, as JSON."""
         return json.loads(self.from_root(json.dumps(value).encode() if self.rank == 0 else None))
 
     def hear_all(self, value: Any) -> list[Any]:
-        """Give everybody what every rank says, as JSON."""
+        """Send the values of all ranks to all ranks, as JSON."""
         return [json.loads(data) for data in self.all_bytes(json.dumps(value).encode())]
 
     def flag(self, value: int) -> int:
-        """Give everybody one small number of rank 0."""
+        """Send one small number of rank 0 to all ranks."""
         box = np.array([value], np.int8)
         self.comm.Bcast(box, root=0)
         return int(box[0])

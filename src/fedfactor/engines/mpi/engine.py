@@ -37,8 +37,8 @@ def load_mpi() -> Any:
 
 
 def take_card(place: int) -> None:
-    """Let this rank work on a card of its own, where owners bring tensors and the machine has several cards."""
-    torch: Any = sys.modules.get("torch")  # whoever brings tensors has imported it
+    """Let this rank work on a GPU of its own, where owners bring tensors and the machine has several GPUs."""
+    torch: Any = sys.modules.get("torch")  # callers that pass tensors have imported it
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(place % torch.cuda.device_count())
 
@@ -69,7 +69,7 @@ class MPIEngine(Carrier):
 
     Notes
     -----
-    Owners are dealt to ranks in name order, as evenly as they go. Where torch is imported and there are cards, the
+    Owners are dealt to ranks in name order, as evenly as they go. Where torch is imported and there are GPUs, the
     ranks of a machine take one each, in turn, before owners are opened: ``lambda: torch.load(...).cuda()`` lands there.
     ``Run.factors`` holds the owners of this rank; ``Run.scores`` and the history are the same everywhere. Callbacks are
     called on rank 0.
@@ -103,7 +103,7 @@ class MPIEngine(Carrier):
         asked = replace(asked, seed=int(group.tell_all(asked.seed)))
         followed = bool(group.flag(int(len(asked.told) > 0)))
         if group.rank:
-            asked.told.mute()  # the first rank tells for all
+            asked.told.mute()  # the first rank notifies for all
         algorithm = asked.algorithm
         federation = asked.federation
         seed = asked.seed
@@ -143,7 +143,7 @@ class MPIEngine(Carrier):
             raise
 
     def _without_rounds(self, group: Collectives, algorithm: Algorithm) -> bool:
-        """Tell whether uploads are merged as they arrive."""
+        """Return whether uploads are merged as they arrive."""
         made_for = bool(getattr(type(algorithm), "asynchronous", False))
         if self.asynchronous and not made_for:
             raise IncompatibleError(f"{type(algorithm).__name__} needs the uploads of all clients together.")
@@ -160,8 +160,8 @@ class MPIEngine(Carrier):
         whole = not self.drop_outs and participation == 1.0 and channel is None
         if channel is not None and channel.hides:
             raise IncompatibleError(
-                "The MPI engine has no secure sum: its sums are formed by MPI itself, which every rank must trust. Use "
-                "the local engine to simulate one, or a real federation."
+                "The MPI engine has no secure aggregation: its sums are formed by MPI itself, which every rank must "
+                "trust. Use the local engine to simulate one, or a real federation."
             )
         if sums_by_group(algorithm, meta) and not (whole and self.trusted):
             raise IncompatibleError(
@@ -249,5 +249,5 @@ def _tuple(value: Any) -> Any:
 
 
 def _plain(error: BaseException) -> bool:
-    """Tell errors that say enough by themselves from those that need a traceback."""
+    """Distinguish errors that say enough by themselves from those that need a traceback."""
     return isinstance(error, (FedfactorError, KeyboardInterrupt))

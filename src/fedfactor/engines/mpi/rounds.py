@@ -60,7 +60,7 @@ class Whole:
         return kind, [path for i, path in enumerate(self._optional(kind)) if lacks >> i & 1]
 
     def nbytes(self, code: int, whole: int) -> int:
-        """Tell the size of an upload that would have so many bytes with nothing left out."""
+        """Return the size of an upload that would have so many bytes with nothing left out."""
         kind, absent = self._read(code)
         return whole - sum(self.uploads[kind][path].nbytes for path in absent)
 
@@ -88,7 +88,7 @@ class OwnClients(ThreadPool):
         self.uploads = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
 
     def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
-        """Let them finish; the scores of all ranks' clients are told to all."""
+        """Let them finish; the scores of all ranks' clients are sent to all."""
         kept: dict[str, LocalFactors | None] = {}
         told: dict[str, list[float]] = {}
         for name, kept[name], score in super().end(down):
@@ -98,7 +98,7 @@ class OwnClients(ThreadPool):
             yield name, kept.get(name), Score.of(*everyone[name])
 
     def about(self) -> dict[str, Any]:
-        """Tell the size of the job, and what this rank sent."""
+        """Return the size of the job, and what this rank sent."""
         return {"ranks": self.group.size, "rank_sent_bytes": self.group.sent}
 
 
@@ -171,7 +171,7 @@ class RankClients(OwnClients):
             if part.rejected:
                 raise lacking(part.rejected)
             receiver.put_group(label, part.combined, {name: nbytes(ups[name]) for name in names if name in ups}, {})
-        receiver.present = list(self.meta.clients)  # whoever is missing has ended the job
+        receiver.present = list(self.meta.clients)  # a missing rank has ended the job
 
     def _bring(self, ups: Mapping[str, Tree], receiver: Receiving, team: Collectives, names: Sequence[str]) -> None:
         """Bring what clients of some ranks send to where the server is."""
@@ -211,7 +211,7 @@ class RankClients(OwnClients):
             self._teams.pop(names).comm.Free()
 
     def about(self) -> dict[str, Any]:
-        """Tell what this rank sent to all, and to its groups."""
+        """Return what this rank sent to all, and to its groups."""
         found = super().about()
         return {**found, "rank_sent_bytes": self.group.sent + sum(team.sent for team in self._teams.values())}
 

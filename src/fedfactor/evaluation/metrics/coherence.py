@@ -1,8 +1,5 @@
 """How well two sets of components agree, whatever their order."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -10,6 +7,8 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+
+from fedfactor.core.pytree import Array, is_mapping
 
 __all__ = [
     "client_similarity",
@@ -144,7 +143,7 @@ def client_similarity(Vs: Any) -> tuple[tuple[str, ...], np.ndarray]:
     >>> client_similarity({"a": np.eye(2), "b": np.eye(2)[::-1]})[1].tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    named = dict(Vs) if isinstance(Vs, Mapping) else {str(i): V for i, V in enumerate(Vs)}
+    named: Mapping[str, Array] = Vs if is_mapping(Vs) else {str(i): V for i, V in enumerate(Vs)}
     factors = list(named.values())
     table = np.eye(len(factors))
     for a, V in enumerate(factors):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["RankingScores", "ranking_scores"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["RankingScores", "ranking_scores"]
 
 
 class RankingScores(NamedTuple):
@@ -59,7 +59,7 @@ def ranking_scores(recommended: Array, liked: Any, n: int | None = None) -> Rank
         raise ValueError(f"There are {recommended.shape[0]} lists for {liked.shape[0]} users.")
     gains = 1 / np.log2(np.arange(2, n + 2))
     best = np.concatenate(([0.0], np.cumsum(gains)))
-    found = []
+    found: list[tuple[float, ...]] = []
     for row in range(liked.shape[0]):
         wanted = liked.indices[liked.indptr[row] : liked.indptr[row + 1]]
         if len(wanted):

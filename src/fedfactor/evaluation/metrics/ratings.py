@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Interval", "RatingErrors", "mae", "mean_interval", "rating_errors", "rmse"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["Interval", "RatingErrors", "mae", "mean_interval", "rating_errors", "rmse"]
 
 
 def rmse(true: Array, predicted: Array) -> float:

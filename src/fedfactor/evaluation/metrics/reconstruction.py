@@ -1,8 +1,5 @@
 """How much of the data the factors leave unexplained, in all and owner by owner."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
@@ -11,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.nnls import squared_error
 from fedfactor.linalg.products import as_like, gram, is_sparse, squared_norm, sums
 
 __all__ = ["per_client_errors", "pooled_error", "relative_error", "squared_residual", "worst_client"]
-
-Array = Any
 
 _CELLS = 1 << 20  # cells of U V that may exist at one time
 # Below this share of ‖X‖² the cheap formula has lost its digits: a difference of large numbers.

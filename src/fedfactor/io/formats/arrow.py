@@ -45,7 +45,7 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
     for field in schema:
         kind = field.type.value_type if types.is_dictionary(field.type) else field.type
         text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        text = text or types.is_temporal(kind)  # no numbers; in a long table they tell which line is the later
+        text = text or types.is_temporal(kind)  # no numbers; in a long table they state which line is the later
         if field.name == index or field.name == reading.id:
             texts.append(field.name)
         elif not reading.takes(field.name):
@@ -142,7 +142,8 @@ def refuse_duplicates(where: object, names: Sequence[str]) -> None:
 
 def _index(where: object, schema: Any) -> str | None:
     """Name the column that was a frame's index, when pandas wrote one."""
-    noted = (schema.metadata or {}).get(b"pandas")
+    metadata: dict[bytes, bytes] = schema.metadata or {}
+    noted = metadata.get(b"pandas")
     if noted is None:
         return "__index_level_0__" if "__index_level_0__" in schema.names else None
     columns = json.loads(noted).get("index_columns", [])

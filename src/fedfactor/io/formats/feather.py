@@ -20,7 +20,7 @@ def read(path: Path, reading: Reading) -> Content:
     try:
         with pa.memory_map(str(path)) as source:
             file = pa.ipc.open_file(source)
-            parts = []
+            parts: list[tuple[int, Any]] = []
             rows = 0
             size = 0
             for i in range(file.num_record_batches):

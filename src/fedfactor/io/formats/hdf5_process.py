@@ -22,13 +22,13 @@ _BLOCK = 1 << 20  # numbers copied at a time
 
 
 def main(path: Path, folder: Path, asked: str) -> None:
-    """Look at a file in this process and tell what was found."""
+    """Look at a file in this process and state what was found."""
     reading = Reading(**json.loads(asked))
     try:
         about = _look(path, folder, reading)
     except DataError as error:
         about = {"wrong": str(error)}
-    except Exception as error:  # HDF5 tells of damage in many ways
+    except Exception as error:  # HDF5 reports damage with many types of exceptions
         about = {"wrong": f"{path} is not a readable .h5ad file ({error}). Write it again with anndata."}
     (folder / "about.json").write_text(json.dumps(about))
 
@@ -73,7 +73,7 @@ def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
 
 
 def _matrix_in(h5py: Any, path: Path, file: Any, reading: Reading) -> str:
-    """Say where the matrix of a file lies that is no AnnData: where it is told, in ``X``, or in the only one there."""
+    """Say where the matrix of a file lies that is no AnnData: where requested, in ``X``, or in the only one there."""
     if reading.layer is not None:
         return reading.layer.strip("/")
     # A link to elsewhere is not looked through: what cannot be opened here is no matrix of this file.
@@ -101,7 +101,7 @@ def _bound_memory(path: Path) -> None:
 
 
 def _wanted(path: Path, node: Any, shape: Any, reading: Reading) -> tuple[int, int]:
-    """Tell the first row to be read, and the one after the last."""
+    """Return the first row to be read, and the one after the last."""
     if shape is None or len(shape) != 2:
         raise DataError(f"{path}: {node.name} has {len(shape or ())} dimensions, but rows × columns are needed.")
     return (0, int(shape[0])) if reading.rows is None else (reading.rows[0], reading.rows[1])

@@ -19,7 +19,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.io.file_content import Content, Reading, refuse_bomb
 from fedfactor.io.formats.npz import checked_csr
 
-_LONGEST = 1 << 16  # no line of the format is nearly so long, but for comments, which nobody needs whole
+_LONGEST = 1 << 16  # no line of the format is nearly so long, but for comments, which no party needs whole
 _LINES = 1 << 16
 _KINDS = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "pattern": 0}
 _SHAPES = ("general", "symmetric", "skew-symmetric")
@@ -95,9 +95,9 @@ def _sparse(
 ) -> sparse.csr_array:
     n, m, stored = sizes
     refuse_bomb(path, stored * 16 + n * 8, reading.max_bytes)
-    rows = []
-    columns = []
-    values = []
+    rows: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
+    values: list[np.ndarray] = []
     for block in _numbers(path, lines, 2 + valued, stored):
         i = block[:, 0] - 1
         j = block[:, 1] - 1

@@ -13,6 +13,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import linear_sum_assignment
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.alignment.significance import Correction, correlations, significant
 from fedfactor.linalg.alignment.sinkhorn import transport
 from fedfactor.linalg.products import as_like
@@ -27,8 +28,6 @@ __all__ = [
     "to_host",
     "unaligned_groups",
 ]
-
-Array = Any
 Method = Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"]
 
 METHODS = get_args(Method)
@@ -65,8 +64,8 @@ def plan(
         ``lap``: one row for one row (Hungarian method). ``lap_rho``: the same on ``1 − correlation``, and only for
         pairs whose correlation is significantly positive; other rows stay alone. ``sinkhorn``: rows share their mass,
         by entropic transport. ``sinkhorn_rho``: likewise, with a place for mass that belongs to no row. ``knn``: each
-        row of the reference takes the mean of its nearest rows of V, whoever else takes them. ``simplex``: each row
-        of the reference is approximated by a convex combination of rows of V, the exact minimizer under ``P1 = 1``
+        row of the reference takes the mean of its nearest rows of V, which other rows may take, too. ``simplex``: each
+        row of the reference is approximated by a convex combination of rows of V, the exact minimizer under ``P1 = 1``
         and ``P ≥ 0`` (D₃ of the paper), without the constraint on columns that ``sinkhorn`` adds.
     alpha : float
         Level of the one-sided test of each correlation (``*_rho``).
@@ -136,7 +135,7 @@ def plan(
 
 
 def is_partial(method: Method) -> bool:
-    """Tell whether a method may leave rows alone.
+    """Return whether a method may leave rows alone.
 
     Examples
     --------
@@ -228,7 +227,7 @@ def unaligned_groups(
     owner = np.array([c for c, _ in alone])
     # The test of `plan` divides alpha by the k² pairs of two factors; here all rows of all factors meet.
     alike = significant(correlations(rows, rows), rows.shape[1], alpha, correction)
-    groups = []
+    groups: list[tuple[int, int]] = []
     left = np.ones(len(alone), bool)
     while left.any():
         support = np.array(
@@ -278,7 +277,8 @@ def _assign_some(rho: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def _share(cost: np.ndarray, epsilon: float, iterations: int) -> np.ndarray:
-    k, n = cost.shape
+    k: int = cost.shape[0]
+    n: int = cost.shape[1]
     scale = float(np.median(cost)) or float(cost.max()) or 1.0
     # Beyond ten thousand medians all is equally far; larger figures would only cost the others their digits.
     return transport(np.minimum(cost / scale, 1e4), np.ones(k), np.full(n, k / n), epsilon, iterations)
@@ -294,7 +294,7 @@ def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations
     columns = np.append(np.ones(n), float(k))
     P = transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
     # A row that finds a partner for less than half of itself is alone: averages divide by the mass, so that crumbs of a
-    # strong component would otherwise fill the places of components that nobody else has.
+    # strong component would otherwise fill the places of components that no other party has.
     return P * (P.sum(axis=1, keepdims=True) >= 0.5)
 
 
@@ -323,7 +323,8 @@ def _onto_simplex(Z: np.ndarray) -> np.ndarray:
     """Project each row onto the set of non-negative rows of sum 1."""
     falling = -np.sort(-Z, axis=1)
     excess = np.cumsum(falling, axis=1) - 1
-    support = (falling * np.arange(1, Z.shape[1] + 1) > excess).sum(axis=1)
+    k: int = Z.shape[1]
+    support = (falling * np.arange(1, k + 1) > excess).sum(axis=1)
     shift = excess[np.arange(len(Z)), support - 1] / support
     return np.maximum(Z - shift[:, None], 0)
 

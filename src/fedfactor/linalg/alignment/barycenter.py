@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.alignment.assignment import Method, align_rows, is_partial, permutation, plan, unaligned_groups
 from fedfactor.linalg.products import as_like
 
@@ -26,8 +27,6 @@ __all__ = [
     "orthogonality_gap",
     "progressive",
 ]
-
-Array = Any
 
 Barycenter = Literal["fixed_point", "progressive", "hierarchical"]
 """Ways to find the middle, for :func:`barycenter`."""
@@ -248,7 +247,7 @@ def _mass(plans: Sequence[Array]) -> Array:
 def _average(
     V: Array, Vs: Sequence[Array], plans: Sequence[Array], weights: Sequence[float], *, hard: bool = False
 ) -> Array:
-    """Average the aligned factors row by row; a row that nobody speaks of stays."""
+    """Average the aligned factors row by row; a row without contributions is unchanged."""
     if hard:  # rows change places, which is cheaper than a product
         return sum(w * one[permutation(P)] for w, P, one in zip(weights, plans, Vs, strict=True)) / sum(weights)
     xp = array_namespace(V)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import linear_sum_assignment
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.alignment.assignment import to_host
 
 __all__ = ["agreement", "mean_similarity"]
 
-Array = Any
-
 
 def agreement(V: Array, reference: Array) -> tuple[float, float, float]:
-    """Tell how far V is from a reference: after the best reordering of rows, as it stands, and by the angle of rows.
+    """Return how far V is from a reference: after the best reordering of rows, as it stands, and by the angle of rows.
 
     Parameters
     ----------
@@ -74,7 +72,7 @@ def mean_similarity(Vs: Sequence[Array], rng: np.random.Generator, *, most: int 
     >>> mean_similarity([np.eye(2), np.eye(2)[::-1]], np.random.default_rng(0))
     1.0
     """
-    pairs = list(combinations(range(len(Vs)), 2))
+    pairs: list[tuple[int, int]] = list(combinations(range(len(Vs)), 2))
     if len(pairs) > most:
         pairs = [pairs[i] for i in rng.choice(len(pairs), most, replace=False)]
     return float(np.mean([agreement(Vs[a], Vs[b])[2] for a, b in pairs])) if pairs else 1.0

@@ -8,9 +8,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.special import ndtri
 
-__all__ = ["Correction", "correlations", "significant"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["Correction", "correlations", "significant"]
 Correction = Literal["bonferroni", "none"]
 
 

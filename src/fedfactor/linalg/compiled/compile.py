@@ -159,7 +159,7 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
         _keep_compiled(built)
         built.compile(signature)
     except (RuntimeError, OSError):
-        # No folder can be written to, as in a container: then each process compiles anew. Any other cause comes again.
+        # No folder can be written to, as in a container: then each process compiles again. Any other cause comes again.
         built = numba.njit(nogil=True, fastmath=fastmath)(loop)
         built.compile(signature)
     built.disable_compile()

@@ -176,7 +176,9 @@ def stored_sums(indptr, indices, data, U, Vt, start, stop, N, D):
     return error
 
 
-def fold_columns(G, AV, VV, columns, images, sweeps):
+def fold_columns(
+    G: np.ndarray, AV: np.ndarray, VV: np.ndarray, columns: np.ndarray, images: np.ndarray, sweeps: int
+) -> None:
     """Improve the columns of H (here rows) one after the other, each by sweeps of coordinate descent.
 
     `images` is ``columns @ G``, kept up to date: it is the gradient of every coordinate.

@@ -496,9 +496,9 @@ def masked_rows(
 
     A byte of M is one where a cell was observed. N and D, in double precision, are the sums over rows of U times the
     observed cells, and times what U and V make of them. V is padded to whole registers, `packed` and Vt are V in tiles
-    and transposed, G is as in :func:`own_grams`, where `places` tells what lies where. A group of rows is copied into Y
-    and `seen` first, aligned, with zeros where nothing was observed. The squared error of the observed cells, and what
-    the rows pay as a ridge, are added to `told`.
+    and transposed, G is as in :func:`own_grams`, where `places` states what lies where. A group of rows is copied into
+    Y and `seen` first, aligned, with zeros where nothing was observed. The squared error of the observed cells, and
+    what the rows pay as a ridge, are added to `told`.
     """
     m = X.shape[1]
     k = U.shape[1]
@@ -723,12 +723,13 @@ def add_copies(A, copies, left, out, first, last):
     m = out.shape[1]
     total = np.zeros(m)
     for t in range(first, last):
-        total[:] = A[t, left : left + m]
+        for j in range(m):
+            total[j] = A[t, left + j]
         for c in range(1, copies):
-            line = A[c * rows + t, left : left + m]
             for j in range(m):
-                total[j] += line[j]
-        out[t] = total
+                total[j] += A[c * rows + t, left + j]
+        for j in range(m):
+            out[t, j] = total[j]
 
 
 def sparse_rows(

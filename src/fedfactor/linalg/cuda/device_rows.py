@@ -1,7 +1,4 @@
-"""Rows for a CUDA card: moved there in blocks, in full or half the bytes, or sent block by block in every pass."""
-
-# torch is looked up by name, and late: most runs need none of it.
-# pyright: reportConstantRedefinition=false
+"""Rows for a CUDA GPU: moved there in blocks, in full or half the bytes, or sent block by block in every pass."""
 
 from __future__ import annotations
 
@@ -29,14 +26,14 @@ Storage = Literal["float64", "float32", "bfloat16"]
 STORAGES = ("float64", "float32", "bfloat16")
 
 _BLOCK = 1 << 28
-"""Bytes that go over to the card at a time."""
+"""Bytes that go over to the GPU at a time."""
 
 _ROOM = 0.7
-"""Share of the card's free memory that rows may fill; factors, sums and copies of blocks need the rest."""
+"""Share of the GPU's free memory that rows may fill; factors, sums and copies of blocks need the rest."""
 
 
 class Streamed:
-    """Rows in memory or in a file of which a card sees one block at a time, the next one on its way meanwhile.
+    """Rows in memory or in a file of which a GPU sees one block at a time, the next one on its way meanwhile.
 
     It can be multiplied with, nothing else: for methods that touch rows by products alone.
 
@@ -63,7 +60,7 @@ class Streamed:
         self.step = max(1, int(block / max(1.0, 4 * cells)))
 
     def blocks(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield ``(start, stop, rows on the card)``; the next block is copied while the card works on this one."""
+        """Yield ``(start, stop, rows on the card)``; the next block is copied while the GPU works on this one."""
         bounds = [(a, min(a + self.step, self.shape[0])) for a in range(0, self.shape[0], self.step)]
         if is_sparse(self.rows) or not self.is_cuda:
             for a, b in bounds:
@@ -80,34 +77,34 @@ def check_device(device: str | None, storage: str | None = None) -> None:
     >>> check_device("cpu")
     >>> check_device("cpu", "bfloat16")
     Traceback (most recent call last):
-    ValueError: storage='bfloat16' says how a card keeps rows, but device is 'cpu'. Use device='cuda', or leave it out.
+    ValueError: storage='bfloat16' says how a GPU keeps rows, but device is 'cpu'. Use device='cuda', or leave it out.
     """
     if device is not None and not isinstance(device, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"device={device!r} is not known. Use 'cpu' or 'cuda' ('cuda:1' for the second card).")
+        raise ValueError(f"device={device!r} is not known. Use 'cpu' or 'cuda' ('cuda:1' for the second GPU).")
     if storage is not None and storage not in STORAGES:
         raise ValueError(f"storage={storage!r} is not known. Use one of {', '.join(STORAGES)}.")
     if device is None or device == "cpu":
         if storage is not None:
             raise ValueError(
-                f"storage={storage!r} says how a card keeps rows, but device is {device!r}. Use device='cuda', or "
+                f"storage={storage!r} says how a GPU keeps rows, but device is {device!r}. Use device='cuda', or "
                 "leave it out."
             )
         return
     kind, _, number = device.partition(":")
     if kind != "cuda" or not (number.isdigit() or device == "cuda"):
-        raise ValueError(f"device={device!r} is not known. Use 'cpu' or 'cuda' ('cuda:1' for the second card).")
+        raise ValueError(f"device={device!r} is not known. Use 'cpu' or 'cuda' ('cuda:1' for the second GPU).")
     try:
         torch: Any = import_module("torch")
     except ImportError as error:
         raise MissingExtraError.named("torch", "deep", f"device={device!r}") from error
     if not torch.cuda.is_available():
-        why = "it was built without CUDA" if torch.version.cuda is None else "no card, or no driver for it, is there"
+        why = "it was built without CUDA" if torch.version.cuda is None else "no GPU, or no driver for it, is there"
         raise ValueError(
-            f"device={device!r} needs a CUDA card, but torch {torch.__version__} finds none: {why}. Use device='cpu', "
-            "or a machine with a card and the build of torch for it."
+            f"device={device!r} needs a CUDA GPU, but torch {torch.__version__} finds none: {why}. Use device='cpu', "
+            "or a machine with a GPU and the build of torch for it."
         )
     if int(number or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device={device!r}: there are {torch.cuda.device_count()} cards here, numbered from 0.")
+        raise ValueError(f"device={device!r}: there are {torch.cuda.device_count()} GPUs here, numbered from 0.")
 
 
 def move(federation: Federation, algorithm: Algorithm, device: str | None, storage: str | None = None) -> Federation:
@@ -121,12 +118,12 @@ def move(federation: Federation, algorithm: Algorithm, device: str | None, stora
     device : {"cpu", "cuda"} or None
         None: where the rows are.
     storage : {"float64", "float32", "bfloat16"}, optional
-        How a card keeps rows; single precision by default.
+        How a GPU keeps rows; single precision by default.
 
     Returns
     -------
     Federation
-        Rows go over in blocks. Where those of an owner do not fit on the card beside those of the owners before it,
+        Rows go over in blocks. Where those of an owner do not fit on the GPU beside those of the owners before it,
         they stay where they are, as :class:`Streamed`.
     """
     check_device(device, storage)
@@ -157,12 +154,12 @@ class HandlesHalf(Protocol):
 
     @property
     def handles_half(self) -> bool:
-        """Tell whether rows may be of half precision, or come block by block."""
+        """Return whether rows may be of half precision, or come block by block."""
         ...
 
 
 def takes_half(algorithm: Algorithm) -> bool:
-    """Tell whether an algorithm takes rows of half precision, or block by block."""
+    """Return whether an algorithm takes rows of half precision, or block by block."""
     return isinstance(algorithm, HandlesHalf) and algorithm.handles_half
 
 
@@ -186,9 +183,9 @@ def placed(federation: Federation, algorithm: Algorithm, target: Any, storage: s
             continue
         if not takes_half(algorithm) or shard.mask is not None or hasattr(shard.X, "detach"):
             raise DataError(
-                f"Owner {owner!r} has rows of {need / 1e9:.3g} GB, but the card has room for {max(room, 0) / 1e9:.3g} "
+                f"Owner {owner!r} has rows of {need / 1e9:.3g} GB, but the GPU has room for {max(room, 0) / 1e9:.3g} "
                 f"GB, and {type(algorithm).__name__} with these settings and rows needs all of them there. Use more "
-                "cards or device='cpu', or PooledNMF on complete rows, which takes one block at a time."
+                "GPUs or device='cpu', or PooledNMF on complete rows, which takes one block at a time."
             )
         shards[owner] = replace(shard, X=Streamed(shard.X, target))
     return _like(federation, shards)
@@ -270,7 +267,7 @@ def _tensor(rows: Any, target: Any, real: Any) -> Any:
         csr = rows.tocsr()
         parts = (np.asarray(csr.indptr, np.int64), np.asarray(csr.indices, np.int64), _copied(csr.data))
         starts, places, data = (torch.from_numpy(part).to(target) for part in parts)
-        with warnings.catch_warnings():  # of torch's own, about a layout that nobody here chose
+        with warnings.catch_warnings():  # of torch's own, about a layout that is not chosen here
             warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
             return torch.sparse_csr_tensor(starts, places, data.to(real), tuple(csr.shape))
     return rows.to(target, real) if hasattr(rows, "detach") else torch.from_numpy(_copied(rows)).to(target, real)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.cuda.launch import by_columns, padded
 
 __all__ = ["fits", "improve_rows", "sum_rows"]
-
-Array = Any
 
 _LARGEST_RANK = 64
 _LARGEST_RANK_STORED = 256

@@ -1,4 +1,4 @@
-"""Products and sweeps on a CUDA card, each in one launch, written in Triton.
+"""Products and sweeps on a CUDA GPU, each in one launch, written in Triton.
 
 Triton comes with torch on Linux; it is imported late, and where it is absent callers take torch's own operations. The
 rows of X may be in half precision (bfloat16, float16): a factor is then split into a high and a low part of the same
@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["account", "alike", "cross", "ready", "starts", "sums", "sums_each", "sweep"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["account", "alike", "cross", "ready", "starts", "sums", "sums_each", "sweep"]
 
 _HALVES = ("torch.bfloat16", "torch.float16")
 _REALS = ("torch.float32", *_HALVES)
@@ -32,7 +32,7 @@ def _kernels() -> Any | None:
 
 
 def ready(X: Array, k: int = 1) -> bool:
-    """Tell whether a tensor is one that these kernels take: on a card, dense and single or half, or CSR and single.
+    """Return whether a tensor is one that these kernels take: on a GPU, dense and single or half, or CSR and single.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def padded(k: int) -> int:
 
 
 def alike(Xs: Sequence[Array], k: int = 1) -> bool:
-    """Tell whether the rows of several owners can be worked on in one launch: dense, of one type and one order.
+    """Return whether the rows of several owners can be worked on in one launch: dense, of one type and one order.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def account(A: Array, G: Array, V: Array) -> Array:
 
 
 def _places(Xs: Sequence[Array]) -> tuple[bool, tuple[tuple[int, int], ...]]:
-    """Tell whether the first owner's rows begin at sixteen bytes, how far from there others' begin, and their sizes."""
+    """Return whether the first rows begin at sixteen bytes, how far from there others' begin, and their sizes."""
     origin = Xs[0].data_ptr()
     return origin % 16 == 0, tuple((X.data_ptr() - origin, X.shape[0]) for X in Xs)
 
@@ -210,7 +210,7 @@ def _places(Xs: Sequence[Array]) -> tuple[bool, tuple[tuple[int, int], ...]]:
 def _table(
     places: tuple[bool, tuple[tuple[int, int], ...]], down: int, size: int, device: Any, block: int, parts: int = 0
 ) -> tuple[Array, int]:
-    """Cut owners' rows into blocks, or each owner's into some parts of whole blocks, and bring the cuts to the card.
+    """Cut owners' rows into blocks, or each owner's into some parts of whole blocks, and bring the cuts to the GPU.
 
     Returns
     -------

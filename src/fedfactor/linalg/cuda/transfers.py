@@ -1,4 +1,4 @@
-"""What only a CUDA card does: rows that arrive while it works, and numbers that are read without waiting for them."""
+"""What only a CUDA GPU does: rows that arrive while it works, and numbers that are read without waiting for them."""
 
 # torch is looked up by name, and late: most runs need none of it.
 
@@ -16,7 +16,7 @@ __all__ = ["Glance", "overlapped"]
 
 
 def overlapped(rows: Any, bounds: Sequence[tuple[int, int]], device: Any, dtype: Any) -> Iterator[tuple[int, int, Any]]:
-    """Yield ``(start, stop, rows on the card)``; the next block is copied while the card works on this one."""
+    """Yield ``(start, stop, rows on the card)``; the next block is copied while the GPU works on this one."""
     torch: Any = import_module("torch")
     side, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
     shape = (bounds[0][1], rows.shape[1])
@@ -51,12 +51,12 @@ def overlapped(rows: Any, bounds: Sequence[tuple[int, int]], device: Any, dtype:
 
 
 class Glance:
-    """Numbers of a tree that lie on a card, on their way to main memory while the card goes on with other work.
+    """Numbers of a tree that lie on a GPU, on their way to main memory while the GPU goes on with other work.
 
     Parameters
     ----------
     tree : Tree
-        Its leaves without dimensions are copied, those on a card; all others stay what they are.
+        Its leaves without dimensions are copied, those on a GPU; all others stay what they are.
     """
 
     def __init__(self, tree: Any) -> None:

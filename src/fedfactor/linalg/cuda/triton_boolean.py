@@ -1,4 +1,4 @@
-"""The loops of the search for Boolean components on a CUDA card; this module needs Triton.
+"""The loops of the search for Boolean components on a CUDA GPU; this module needs Triton.
 
 The same steps in the same order as in :mod:`fedfactor.linalg.compiled.boolean_search_loops`, so that all counts
 agree. A program has some rows, whose words lie side by side; which components a row has are the bits of one number.

@@ -1,4 +1,4 @@
-"""Kernels for a CUDA card, called by :mod:`fedfactor.linalg.cuda.launch`; this module needs Triton."""
+"""Kernels for a CUDA GPU, called by :mod:`fedfactor.linalg.cuda.launch`; this module needs Triton."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def sweep_kernel(
 ):
     """Sweep over sixteen components at a time.
 
-    One product tells their slopes, then each takes its step and corrects the slopes of the fifteen others. With as many
+    One product gives their slopes, then each takes its step and corrects the slopes of the fifteen others. With as many
     threads as rows a thread has these of its row in registers.
     """
     rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

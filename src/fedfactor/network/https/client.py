@@ -66,7 +66,7 @@ class TurnedAway(Exception):
 
 
 class ForeignServer(Exception):
-    """The server has a certificate of another authority: it may be somebody else's, and nothing is sent to it."""
+    """The server has a certificate of another authority: it may be another party's, and nothing is sent to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Wire:
         Raises
         ------
         TurnedAway, ForeignServer, httpx.TransportError
-            The server refuses; is somebody else's; cannot be reached.
+            The server refuses; is another party's; cannot be reached.
         """
         shaken: list[float] = []
 
@@ -206,7 +206,7 @@ class PartyClient:
         self._ended = threading.Event()
 
     def serve(self, alive: Callable[[], bool]) -> None:
-        """Answer until ``alive`` returns false; raise when the server refuses this party, or is somebody else's.
+        """Answer until ``alive`` returns false; raise when the server refuses this party, or is another party's.
 
         Requests are held at the server, so they are made in a thread. It is not waited for while it computes nothing.
         """
@@ -287,6 +287,14 @@ def served(end: Wire) -> tuple[dict[str, Any], str]:
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"The server's description of its terms cannot be read ({error}).") from None
     return found, reply.date
+
+
+def agreement(end: Wire) -> bytes:
+    """Return the terms that a server serves, whole; raise :class:`TurnedAway` where it cannot be reached, too."""
+    try:
+        return end.request("GET", wire.AGREEMENT, b"", {}).body
+    except httpx.TransportError as error:
+        raise TurnedAway(f"The server cannot be reached ({error})", True) from None
 
 
 def _detail(reply: Reply) -> str:

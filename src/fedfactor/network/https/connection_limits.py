@@ -1,9 +1,11 @@
 """Accept connections, and bound what each address and each key may hold of the server.
 
 Until its TLS handshake is done a connection belongs to a stranger: of these there are few, and they end after seconds.
-When all places are taken, a newcomer replaces the oldest connection of the address that has the most, so that whoever
-floods the server displaces its own connections. After the handshake a connection belongs to a key: of each key there
-are few, and one on which no request is being served ends after seconds, too.
+When all places are taken, a newcomer replaces the oldest connection of the address that has the most, so that a flood
+from one address displaces its own connections. A flood from many addresses would leave a party that reconnects one
+chance in hundreds; so the address from which each key was last used goes before all others. After the handshake a
+connection belongs to a key: of each key there are few, and one on which no request is being served ends after seconds,
+too.
 """
 
 from __future__ import annotations
@@ -107,6 +109,7 @@ class Connections:
         self._head_seconds = head_seconds
         self._handshakes: dict[_Handshake, None] = {}  # oldest first
         self._connections: dict[Any, Connection] = {}
+        self._known: dict[str, str] = {}  # the address from which each registered key was last used
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = 0
 
@@ -155,10 +158,14 @@ class Connections:
     def _finds_room(self, newcomer: _Handshake) -> bool:
         if len(self._handshakes) < HANDSHAKES:
             return True
+        known = set(self._known.values())
         crowds = Counter(other.address for other in self._handshakes)
-        address, size = crowds.most_common(1)[0]
+        strangers = {address: size for address, size in crowds.items() if address not in known} or crowds
+        address, size = max(strangers.items(), key=lambda entry: entry[1])
         oldest = next(other for other in self._handshakes if other.address == address)
-        if crowds[newcomer.address] + 1 >= size and newcomer.since - oldest.since < TURN:
+        goes_before = newcomer.address in known and address not in known
+        crowded = crowds[newcomer.address] + 1 >= size
+        if not goes_before and crowded and newcomer.since - oldest.since < TURN:
             return False
         del self._handshakes[oldest]
         oldest.task.cancel()
@@ -193,6 +200,9 @@ class Connections:
             return known
         key = key_of(transport) or ""
         key = key if self._admits(key) else ""
+        peer = transport.get_extra_info("peername")
+        if key and peer:
+            self._known[key] = _network(peer[0])
         others = [c for c in self._connections.values() if c.key == key and not c.transport.is_closing()]
         if len(others) >= PER_KEY:
             min(others, key=lambda c: (c.serving > 0, c.idle_since)).transport.abort()

@@ -119,7 +119,7 @@ def server_context(
     context.verify_mode = ssl.CERT_REQUIRED
     # A pinned certificate is trusted itself; without this only authorities could be.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.num_tickets = 0  # every connection proves its key anew: no session is resumed
+    context.num_tickets = 0  # every connection proves its key again: no session is resumed
     context.set_alpn_protocols(["http/1.1"])
     trusted = [pinned_certificate(load_pem_public_key(pem)).decode() for pem in parties]
     if trusted:

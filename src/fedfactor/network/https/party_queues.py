@@ -40,6 +40,7 @@ class PartyQueue:
     other_terms: float = float("-inf")
     request: bytes = b""
     ticket: str = ""
+    answered: str = ""
     held: Any = None
     answers: deque[bytes] = field(default_factory=lambda: deque(maxlen=QUEUED))
     filled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -95,9 +96,17 @@ class PartyQueues:
             queue.other_terms = float("-inf")
         return new
 
-    def deliver(self, queue: PartyQueue, answer: bytes) -> None:
-        """Hand the answer of a party to the run."""
+    def deliver(self, queue: PartyQueue, have: str, answer: bytes) -> None:
+        """Hand the answer of a party to the run.
+
+        Without a body a party waits for the next request, once it has answered the present one. Before that an empty
+        body is its answer, which the run counts as malformed instead of waiting until its deadline.
+        """
         with self._arrived:
+            open_ticket = have == queue.ticket and have not in ("", queue.answered)
+            if not answer and not open_ticket:
+                return
+            queue.answered = have
             queue.answers.append(answer)
             self._arrived.notify_all()
 
@@ -155,7 +164,7 @@ class PartyQueues:
             return arrivals
 
     def rest(self) -> None:
-        """Forget requests and answers of a run that ended: until the next one nobody has to upload anything."""
+        """Forget requests and answers of a run that ended: until the next one there is nothing to upload."""
         with self._arrived:
             self.longest = SHORT
             for queue in self._queues.values():

@@ -15,6 +15,9 @@ ALIVE = f"{ROOT}/alive"
 TERMS_PATH = f"{ROOT}/terms"
 """GET: the fingerprint of the terms that are served, and the versions of the packages that decide the bits."""
 
+AGREEMENT = f"{ROOT}/agreement"
+"""GET: the terms that are served, whole, as JSON."""
+
 SESSION = "fedfactor-session"
 """Header: identifies the process of a party."""
 

@@ -40,7 +40,7 @@ class Refused(Exception):
     status : int
         HTTP status.
     why : str
-        What the party is told.
+        The reason sent to the party.
     """
 
     def __init__(self, status: int, why: str) -> None:
@@ -68,6 +68,8 @@ class HttpsServer:
         Most seconds that a request is held.
     head_seconds : float
         Seconds in which the head of a request must arrive.
+    agreement : callable
+        Returns the terms that are served, whole.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class HttpsServer:
         *,
         hold: float = wire.HOLD,
         head_seconds: float = wire.HEAD_SECONDS,
+        agreement: Callable[[], bytes] = bytes,
     ) -> None:
+        self._agreement = agreement
         self._queues = queues
         self._parties = parties
         self._served = served
@@ -138,6 +142,7 @@ class HttpsServer:
                 web.post(wire.EXCHANGE, self._exchange),
                 web.post(wire.ALIVE, self._alive),
                 web.get(wire.TERMS_PATH, self._terms),
+                web.get(wire.AGREEMENT, self._whole_terms),
             ]
         )
         runner = web.AppRunner(
@@ -212,6 +217,11 @@ class HttpsServer:
         """Return what is served, and under which name the server knows the party."""
         return web.json_response({**self._served(), "party": self._name(request), "protocol": wire.VERSION})
 
+    async def _whole_terms(self, request: web.Request) -> web.StreamResponse:
+        """Return the terms themselves, to a registered party that has to consent to them."""
+        self._name(request)
+        return web.Response(body=self._agreement(), content_type="application/json")
+
     async def _alive(self, request: web.Request) -> web.StreamResponse:
         """Note a sign of life."""
         queue = self._queue(request)
@@ -240,11 +250,9 @@ class HttpsServer:
             try:
                 answer = await self._body(request)
             except TooLong:
-                if have and have == queue.ticket:
-                    self._queues.deliver(queue, b"")  # the run counts it as malformed, and does not wait for another
+                self._queues.deliver(queue, have, b"")  # the party will not send another one
                 raise
-            if answer:
-                self._queues.deliver(queue, answer)
+            self._queues.deliver(queue, have, answer)
             ticket, body = await self._queues.next_request(queue, have, hold)
             if self._queues.closed:
                 raise Refused(503, wire.ENDING)

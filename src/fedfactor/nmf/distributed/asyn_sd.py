@@ -1,8 +1,5 @@
 """Asyn-SD and Asyn-SSD: parties of one matrix work at their own pace, and the server merges what arrives."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
@@ -114,7 +111,7 @@ class MergedArrivals(PartySteps):
         first = first_local(self.n_components, shard, meta, at, self.init)
         n = meta.n_rows
         weight = shard.n_rows * meta.n_clients / n if self.weights == "rows" and n else 1.0
-        # Nobody has sent anything, so the server's mean holds the common start in place of every party.
+        # Nothing was sent yet, so the server's mean holds the common initialization for every client.
         return Local(first.U, first.V, np.int64(0), first.total, np.float64(weight))
 
     def client_step(self, shard: Shard, state: Local, down: Common, at: Round) -> tuple[Local, Tree]:
@@ -146,7 +143,7 @@ class MergedArrivals(PartySteps):
         return Server(V, np.int64(arrivals), state.parties, *figures), Common(V)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error that the last senders saw on their own rows."""
+        """Return the relative error that the last senders saw on their own rows."""
         return {"senders_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
 
 

@@ -194,7 +194,9 @@ class AsynSSD(ColumnSplitEstimator):
     Notes
     -----
     An arrival sends the change of V, k m numbers, to the server and V back. See :class:`AsynSD` for the order of
-    arrivals.
+    arrivals. Depending on it, a run may stay on a plateau for tens of exchanges, because the proximal weight grows and
+    steps become short; ``schedule_start=0.01, growth=0`` leaves a plateau sooner, at a higher error where sketches are
+    noisy.
 
     Examples
     --------

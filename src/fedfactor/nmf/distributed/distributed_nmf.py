@@ -1,8 +1,5 @@
 """Distributed NMF without sketches: multiplicative updates, HALS, and exact ANLS, over blocks of rows."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import ClassVar, Literal
@@ -12,7 +9,7 @@ import numpy as np
 from fedfactor.core.algorithm import Meta, Round, Uplink
 from fedfactor.core.client_data import Shard
 from fedfactor.core.parameters import declares_settings, setting
-from fedfactor.core.pytree import Array, record
+from fedfactor.core.pytree import Array, is_numpy, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.block_pivoting import pivot_rows
 from fedfactor.linalg.factors import odd_factor
@@ -147,7 +144,7 @@ class DistributedNMF(RefitRows):
     def server_step(self, state: Server, up: Sums, at: Round) -> tuple[Server, Factor]:
         """Move V."""
         V = one_step(self.solver, as_like(state.V, up.A).T, up.G, up.A.T).T
-        V = np.ascontiguousarray(V) if isinstance(V, np.ndarray) else V.contiguous()
+        V = np.ascontiguousarray(V) if is_numpy(V) else V.contiguous()
         sse = squared_error(float(up.total), up.A, up.G, V)
         before = float(state.sse)
         hardly = np.isfinite(before) and before - sse <= self.tol * before
@@ -155,9 +152,9 @@ class DistributedNMF(RefitRows):
         return Server(V, np.float64(sse), np.float64(up.total), flat), Factor(V)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the last rounds brought next to nothing."""
+        """Return whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= 3
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of V with the U that the nodes have."""
+        """Return the relative error of V with the U that the nodes have."""
         return {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}

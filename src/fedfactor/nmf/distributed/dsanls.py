@@ -1,8 +1,5 @@
 """DSANLS: distributed NMF in which nodes exchange sketches of the factors instead of the factors."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import warnings
@@ -307,7 +304,7 @@ class DSANLS(Algorithm):
         if isinstance(down, ForU):
             n = int(shard.columns.shape[0])
             S = self._sketch(n, "rows", at.seed, at.index)
-            if shard.n_rows < n:  # a node alone tells nobody
+            if shard.n_rows < n:  # a single node does not report it
                 state = self._account(state, S, int(down.t) + 1)
             figures = kind(state.sse), kind(state.total_rows)
             return state, SketchOfU(sketch_block(state.U.T, S, shard.bounds[0]), *figures)
@@ -320,7 +317,7 @@ class DSANLS(Algorithm):
         return draw_sketch(self.sketch, size, width, sketch_stream(seed, name, drawn))
 
     def _improve(self, A: Array, W: Array, B: Array, t: int) -> tuple[Array, float]:
-        """Take one step on ``‖A − W B‖²`` and tell that error before the step, which no step has seen yet."""
+        """Take one step on ``‖A − W B‖²`` and return the error before the step, which no step has seen yet."""
         B = as_like(B, W)
         G = gram_rows(B)
         C = cross(A, B)
@@ -350,7 +347,7 @@ class DSANLS(Algorithm):
         return odd_numbers(down, {**whole, "V": NOT_NEGATIVE})
 
     def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Tree]:
-        """Hand the sum back; ask again when somebody was missing."""
+        """Return the sum; ask again when a client was missing."""
         if len(at.participants) < int(state.nodes):
             return state, state.sent
         if isinstance(up, Columns):
@@ -368,11 +365,11 @@ class DSANLS(Algorithm):
         return Server(sent, state.nodes, error, t, state.done), sent
 
     def converged(self, state: Server) -> bool:
-        """Tell whether V was collected: the run is over."""
+        """Return whether V was collected: the run is over."""
         return bool(state.done)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error as the last sketch estimates it."""
+        """Return the relative error as the last sketch estimates it."""
         return {"estimated_error": float(state.error)} if np.isfinite(state.error) else {}
 
     def finish(self, shard: Shard, state: Local, down: Tree) -> LocalFactors:

@@ -1,8 +1,5 @@
 """NMF of one matrix on a two-dimensional grid of blocks: sums along the lines of the grid are all that travels."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -154,8 +151,8 @@ class GridNMF(Algorithm):
 
     @property
     def against_noise(self) -> str:
-        """Name what noise would have to hide, and from whom."""
-        return "its nodes hold blocks of the same rows, so that there is nobody to hide them from. Take PooledNMF."
+        """Describe what noise would have to hide, and from which participant."""
+        return "its nodes hold blocks of the same rows, so that there is nothing to hide. Take PooledNMF."
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
@@ -250,11 +247,11 @@ class GridNMF(Algorithm):
         return Server(*told, flat, t), Scatter({name: ForU(each.Y, each.G, t) for name, each in up.items()})
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the last iterations brought next to nothing."""
+        """Return whether the last iterations brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= 3
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of both factors as they were before the last sums."""
+        """Return the relative error of both factors as they were before the last sums."""
         return {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
 
     def finish(self, shard: Shard, state: Local, down: Tree) -> LocalFactors:

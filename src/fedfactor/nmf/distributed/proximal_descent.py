@@ -6,15 +6,14 @@ proximal term ``μ ‖W − W₀‖²`` with growing μ (or a shrinking step) ke
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from array_api_compat import array_namespace, device
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.nnls import gradient_step, lipschitz, solve_rows
 
 __all__ = ["check_schedule", "inexact_step", "proximal_step", "schedule"]
-
-Array = Any
 Solver = Literal["proximal", "gradient"]
 Rule = Literal["relative", "absolute"]
 

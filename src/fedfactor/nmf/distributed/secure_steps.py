@@ -1,8 +1,5 @@
 """What the synchronous and the asynchronous methods for parties of one matrix share: start, inner steps, measures."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
@@ -72,7 +69,7 @@ class Inner:
         return inexact_step(W, G, B, solver=self.solver, rule=self.rule, amount=amount)
 
     def common(self, X: Array, U: Array, V: Array, t: int, rows: Sketch | None = None) -> Array:
-        """Move V; with a sketch, as seen through ``Sᵀ X`` and ``Sᵀ U``, which nobody else needs to know."""
+        """Move V; with a sketch, as seen through ``Sᵀ X`` and ``Sᵀ U``, which no other party needs to know."""
         if rows is not None:
             X = sketch_columns(X.T, rows).T
             U = sketch_columns(U.T, rows).T

@@ -1,21 +1,17 @@
 """How much published sketches give away: when the sketched matrix can be solved for, and the attack that does it."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
-__all__ = ["Exposure", "effective_support", "recover"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["Exposure", "effective_support", "recover"]
 
 
 @dataclass(frozen=True, slots=True)

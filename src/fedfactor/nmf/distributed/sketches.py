@@ -13,12 +13,11 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import is_torch_array
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.products import as_like, is_sparse
 from fedfactor.nmf.distributed.hadamard import hadamard_rows, hadamard_transform
 
 __all__ = ["KINDS", "Kind", "Sketch", "draw_sketch", "sketch_block", "sketch_columns", "sketch_stream", "sketch_width"]
-
-Array = Any
 Kind = Literal["subsampling", "gaussian", "count", "srht"]
 
 KINDS = get_args(Kind)

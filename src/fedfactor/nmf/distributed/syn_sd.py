@@ -1,8 +1,5 @@
 """Syn-SD and Syn-SSD: parties of one matrix take local steps and average the common factor, or sketches of it."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -153,8 +150,9 @@ class SynSD(PartySteps):
         >>> SynSD.published(5).align
         False
         """
-        literal = {"rule": "absolute", "schedule_start": schedule_start, "growth": growth, "init": "small"}
-        return cls(n_components, align=False, **literal)
+        return cls(
+            n_components, align=False, rule="absolute", schedule_start=schedule_start, growth=growth, init="small"
+        )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One V each way."""
@@ -184,7 +182,7 @@ class SynSD(PartySteps):
         return Server(V, state.step + self.local_steps, *_error(up)), Common(V)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of the V that the parties received, with the U they had."""
+        """Return the relative error of the V that the parties received, with the U they had."""
         return _report(state)
 
 
@@ -239,8 +237,16 @@ class SynSSD(PartySteps):
         >>> SynSSD.published(5, "v").sketch
         'v'
         """
-        literal = {"rule": "absolute", "schedule_start": 1.0, "growth": 0.1, "init": "small"}
-        return cls(n_components, sketch=sketch, ratio=ratio, align=False, **literal)
+        return cls(
+            n_components,
+            sketch=sketch,
+            ratio=ratio,
+            align=False,
+            rule="absolute",
+            schedule_start=1.0,
+            growth=0.1,
+            init="small",
+        )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """V each way, and sketches of it."""
@@ -313,5 +319,5 @@ class SynSSD(PartySteps):
         return Stepped(state.V, state.step)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error when a whole V was sent last."""
+        """Return the relative error when a whole V was sent last."""
         return _report(state)

@@ -1,8 +1,5 @@
 """FNMF: clients factor their own rows, and components are aligned before they are averaged."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from functools import reduce
@@ -166,7 +163,7 @@ class FNMF(Algorithm):
         >>> FNMF.paper(3).local_solver
         'printed'
         """
-        literal = {
+        literal: dict[str, Any] = {
             "local_solver": "printed",
             "row_norm": "free",
             "pull_from": 0,
@@ -298,7 +295,7 @@ class FNMF(Algorithm):
         return Server(V, support, flat, sse, whole, figures), middle
 
     def _mean(self, state: Server, up: Aligned) -> tuple[Array, Array]:
-        """Average row by row over those who had something to say; a row that nobody spoke of stays."""
+        """Average row by row over those who had something to say; a row without contributions is unchanged."""
         some = as_like(up.mass > 0, up.V)
         rows = up.V / (up.mass + (1 - some))[:, None]
         return rows + (1 - some)[:, None] * as_like(state.V, up.V), up.support
@@ -322,11 +319,11 @@ class FNMF(Algorithm):
         return V, support
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the middle stands still."""
+        """Return whether the middle stands still."""
         return self.tol > 0 and int(state.flat) >= self.patience
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the relative error of the middle that clients received, and the drift when it is watched."""
+        """Return the relative error of the middle that clients received, and the drift when it is watched."""
         found = {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
         names = ("drift", "plain_drift", "server_similarity", "client_similarity")
         return found | {name: float(v) for name, v in zip(names, state.agreement, strict=True) if np.isfinite(v)}
@@ -378,7 +375,7 @@ class FNMF(Algorithm):
         if self.synchronisation == "replace":
             return state.U, middle, none
         P = plan(state.V, self._others(state, middle, down), self.alignment, **self._options)
-        if not isfinite(float(P.sum())):  # grown beyond all numbers, and so is what is sent, which the engine tells
+        if not isfinite(float(P.sum())):  # grown beyond all numbers, and so is what is sent, which the engine reports
             return state.U, state.V, none
         order = permutation(P)
         U = state.U[:, order]

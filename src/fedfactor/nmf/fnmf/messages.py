@@ -75,5 +75,5 @@ class Server:
 
 
 def lonely(down: Middle) -> np.ndarray:
-    """Tell which components of the middle only one client stands behind, where there were others who could have."""
+    """Return which components of the middle only one client stands behind, where there were others who could have."""
     return as_like(down.support, np.empty(0)) < min(1.5, int(down.clients) - 0.5)

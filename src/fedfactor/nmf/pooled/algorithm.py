@@ -1,11 +1,7 @@
 """PooledNMF: the iterates of NMF on pooled rows, from sums alone."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -17,17 +13,21 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
-from fedfactor.core.pytree import Array, leaves, record, to_numpy, tree_map
+from fedfactor.core.pytree import Array, is_mapping, leaves, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import balance, odd_factor, row_norms, stacked, unit_rows
 from fedfactor.linalg.products import as_like, zeros
 from fedfactor.linalg.row_clipping import (
-    CURVE_WEIGHT,
-    ROW_CAP,
+    CURVED_NORM,
+    FIRST_CLIP,
+    LEAST_CLIP,
+    MOST_CLIP,
     ROW_CLIP,
+    RowSums,
     clipped_gradient,
+    clipped_sums,
+    curved_error,
     curved_round,
-    curves,
     doubles,
     noisy_round,
     summation_error,
@@ -77,12 +77,14 @@ class Factor:
     """Down: the shared factor; rows of norm 1 unless penalties set their length, of sum 1 for a divergence.
 
     ``misfit``: the unexplained share of the squares of all observed cells so far, where a ridge follows from it.
-    ``units``: what rows of V have been divided by since the run began, where U of earlier rows is held.
+    ``units``: what rows of V have been divided by since the run began, where U of earlier rows is held. ``clip``: the
+    bound on gradients of rows where noise protects rows and V moves by Newton steps.
     """
 
     V: Array
     misfit: Array | None = None
     units: Array | None = None
+    clip: Array | None = None
 
 
 @record("pooled_nmf.RowGradients")
@@ -96,12 +98,15 @@ class RowGradients:
 
 @record("pooled_nmf.RowSteps")
 class RowSteps:
-    """Up, with Newton steps: the clipped gradients of V, and half of the weighted ``UᵀU``, each row's part bounded."""
+    """Up, with Newton steps, each row's part bounded: gradients of V in units of the clip, half of the weighted
+    ``UᵀU``, and the weighted number of rows whose gradient is within the clip.
+    """
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 
     D: Array
     half: Array
+    within: Array
 
 
 @record("pooled_nmf.Local")
@@ -137,6 +142,7 @@ class Server:
     misfit: Array | None = None
     units: Array | None = None
     begun: Begun | None = None
+    clip: Array | None = None
 
 
 @declares_settings
@@ -165,7 +171,7 @@ class PooledNMF(Algorithm):
     per round: two products with X.
     The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
 
-    With a divergence, scores of hidden cells mix one per cent of a flat row into what is foretold, so that a cell that
+    With a divergence, scores of hidden cells mix one per cent of a flat row into what is predicted, so that a cell that
     was held to be impossible costs much, not infinitely much.
 
     References
@@ -234,7 +240,7 @@ class PooledNMF(Algorithm):
     )
     weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = setting(
         "What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which makes "
-        "them count alike too, but needs nobody else's number of rows (:func:`fedfactor.dp` sets it for privacy of "
+        "them count alike too, but needs no other party's number of rows (:func:`fedfactor.dp` sets it for privacy of "
         "whole owners); or as given.",
         default="rows",
         check=False,
@@ -243,17 +249,17 @@ class PooledNMF(Algorithm):
         "For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of "
         ":math:`\\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up "
         'elsewhere. ``"auto"``: :math:`4 e^2 k / p + 0.01 (k / p)^2` for a row of p observed cells, where :math:`e^2` '
-        "is the share of the squares of all observed cells that is not explained so far; sums tell it, and it never "
+        "is the share of the squares of all observed cells that is not explained so far; sums contain it, and it never "
         "rises.",
         default="auto",
         at_least=0,
     )
-    noisy_step: Literal["gradient", "newton"] = setting(
+    noisy_step: Literal["auto", "gradient", "newton"] = setting(
         'How V moves where noise protects rows (:func:`fedfactor.dp` with ``unit="row"`` or ``"subject"``). '
-        '``"gradient"``: along summed gradients, by public lengths. ``"newton"``: owners send ``UᵀU`` as well, k(k + '
-        "1)/2 further numbers under 2.4 % more noise, and the step goes as far as each direction allows: better where "
-        "there are many rows for the noise.",
-        default="gradient",
+        '``"gradient"``: along summed gradients, by public lengths. ``"newton"``: clients send ``UᵀU`` and how many '
+        "rows were clipped as well, under 2.1 % more noise; the step goes as far as each direction allows, and the "
+        'clip follows the rows. ``"auto"``: Newton steps; as many rounds as rows, rank, columns and budget suggest.',
+        default="auto",
     )
     row_clip: float | None = set_by_privacy(
         "Public bound on the norm of a row. When given, owners send sums of row-wise clipped gradients instead, which "
@@ -286,7 +292,7 @@ class PooledNMF(Algorithm):
 
     @property
     def handles_half(self) -> bool:
-        """Tell whether rows may be of half precision, or come block by block: where only products touch them."""
+        """Return whether rows may be of half precision, or come block by block: where only products touch them."""
         return find_loss(self.loss).squared and not self.n_private and self.row_clip is None
 
     def check(self, meta: Meta) -> None:
@@ -317,9 +323,10 @@ class PooledNMF(Algorithm):
         down: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (k, m)), **beside}}
         if self.row_clip is not None:
             sums: Spec = {"D": Leaf("float64", (k, m))}
-            if self.noisy_step == "gradient":
+            if not self._newton:
                 return {**down, RowGradients: sums}
-            return {**down, RowSteps: {**sums, "half": Leaf("float64", (k * (k + 1) // 2,))}}
+            down = {Factor: {**down[Factor], "clip": number}}
+            return {**down, RowSteps: {**sums, "half": Leaf("float64", (k * (k + 1) // 2,)), "within": number}}
         loss = find_loss(self.loss, masked=meta.masked)
         upload, spec = loss.messages(k, meta)
         told = {"total": number} | ({"extra": number} if self._pays(loss) else {})
@@ -344,7 +351,8 @@ class PooledNMF(Algorithm):
         units = None if self._held is None else lengths[:, 0].astype(meta.dtype)
         V = (V / lengths).astype(meta.dtype)
         misfit = np.float64(FIRST_MISFIT if self.misfit is None else self.misfit) if self._tells_misfit(meta) else None
-        down = Factor(V, misfit, units) if start == "random" else pooled_start.first_download(start, k, meta, at)
+        clip = np.float64(FIRST_CLIP) if self.row_clip is not None and self._newton else None
+        down = Factor(V, misfit, units, clip) if start == "random" else pooled_start.first_download(start, k, meta, at)
         server = Server(
             V=V,
             sent=down.V,
@@ -363,7 +371,12 @@ class PooledNMF(Algorithm):
             count=np.float64(0),
             misfit=misfit,
             units=units,
+<<<<<<< HEAD
             begun=None if kind.squared and self._held is not None else first_begun(),
+=======
+            begun=None if kind.squared else first_begun(),
+            clip=clip,
+>>>>>>> main
         )
         return server, down
 
@@ -409,16 +422,14 @@ class PooledNMF(Algorithm):
         V = as_like(down.V, shard.X)
         weight = float(state.weight)
         if self.row_clip is not None:
-            sweeps = self._sweeps(at.index == 0)
-            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
-            return replace(state, U=U), RowGradients(D) if self.noisy_step == "gradient" else RowSteps(D, curves(U))
+            return self._clipped_step(self.row_clip, shard, state, down, at)
         if isinstance(down, Alone):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
             kind = find_loss(self.loss)
             if kind.squared:
                 return state, _times(weight, pooled_start.filled_sums(shard.X, shard.mask, V, state.total))
-            # After a restart U begins anew: steps that multiply do not bring back what is zero.
+            # After a restart U begins again: steps that multiply do not bring back what is zero.
             up = pooled_start.turned_sums(shard.X, shard.mask, V, state.total, kind)
             return replace(state, U=state.U[:, :0]), _times(weight, up)
         X = shard.X
@@ -447,8 +458,26 @@ class PooledNMF(Algorithm):
             told["lengths"] = column_lengths(U[:, : self.n_components])
         return replace(state, U=U, Q=Q), _times(weight, replace(up, **told))
 
+    def _clipped_step(
+        self, bound: float, shard: Shard, state: Local, down: Factor, at: Round
+    ) -> tuple[Local, RowGradients | RowSteps]:
+        """Sweep over U, and sum what noise can protect: parts of rows whose norm is bounded."""
+        sweeps = self._sweeps(at.index == 0)
+        if down.clip is None:
+            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=bound, sweeps=sweeps)
+            return replace(state, U=U), RowGradients(D)
+        # The share that is not explained is in no upload here: rows with missing values pay the least ridge.
+        pay = pay_of_U(self, shard.n_features)
+        clip = float(down.clip)
+        U, found = clipped_sums(
+            state.U, shard.X, down.V, shard.mask, clip=clip, bound=bound, sweeps=sweeps, penalty=pay
+        )
+        return replace(state, U=U), RowSteps(*found)
+
     def accepts(self, down: Factor | Wide | Alone, meta: Meta) -> str:
         """Expect non-negative rows of the length that the loss gives them, unless penalties set it."""
+        if isinstance(down, Factor) and down.clip is not None and not LEAST_CLIP <= float(down.clip) <= MOST_CLIP:
+            return "the clip is not between its bounds"
         if self._balanced and isinstance(down, Factor):
             return odd_factor(down.V)
         whole = find_loss(self.loss, masked=meta.masked).lengths if isinstance(down, Factor) else row_norms
@@ -456,7 +485,7 @@ class PooledNMF(Algorithm):
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Factor | Wide]:
         """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
-        if isinstance(up, Mapping):
+        if is_mapping(up):
             state = replace(state, cohort=np.uint64(cohort(at.participants)))
             return self._begin(state, pooled_start.fold_stack(up, self.n_components, state.stream))
         if isinstance(up, RowGradients | RowSteps):
@@ -477,11 +506,17 @@ class PooledNMF(Algorithm):
             pooled = beside_held(pooled, held)
         V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
         whole = np.nan if up.total is None else float(up.total)
+<<<<<<< HEAD
         # On a card the loss decides there, and nobody waits for it.
         known = (state.beta, state.beta_most, state.flat, state.mean, state.count)
         *numbers, before = beside(loss, *known, state.loss if same else np.inf)
         beta = numbers[0]
         pace = Extrapolation(*numbers).after(loss, before, self.tol, margin(whole, loss))
+=======
+        # On a GPU the loss decides there, without synchronization.
+        beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
+        pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
+>>>>>>> main
         since = at.index - (0 if state.begun is None else int(state.begun.index))
         if since < kind.least_rounds:
             pace = replace(pace, flat=0)
@@ -548,28 +583,31 @@ class PooledNMF(Algorithm):
 
     def _noisy_step(self, state: Server, up: RowGradients | RowSteps, at: Round) -> tuple[Server, Factor]:
         """Take a public or damped step along summed gradients, and keep a running mean of the iterates to end with."""
-        if isinstance(up, RowSteps):
-            noise = float(self.row_noise or 0) * self._row_change
-            sent, mean = curved_round(
-                state.sent, state.V, up.D, up.half, index=at.index, noise=noise, sweeps=self.server_steps
-            )
-            return replace(state, V=mean, sent=sent), Factor(sent)
         rows = float(self.row_count or 1) * len(at.participants) / int(state.n_clients)
-        sent, mean = noisy_round(state.sent, state.V, up.D, index=at.index, rows=rows)
-        return replace(state, V=mean, sent=sent), Factor(sent)
+        if isinstance(up, RowGradients) or state.clip is None:
+            sent, mean = noisy_round(state.sent, state.V, up.D, index=at.index, rows=rows)
+            return replace(state, V=mean, sent=sent), Factor(sent)
+        sums = RowSums(up.D, up.half, up.within)
+        noise = float(self.row_noise or 0) * CURVED_NORM
+        clip = float(state.clip)
+        sent, mean, clip = curved_round(
+            state.sent, state.V, sums, clip=clip, index=at.index, noise=noise, rows=rows, sweeps=self.server_steps
+        )
+        return replace(state, V=mean, sent=sent, clip=np.float64(clip)), Factor(sent, clip=np.float64(clip))
 
     def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
         """Bound what one row can change in the sum of all uploads: the clip, and the rounding of the sum."""
         if self.row_clip is None:
             return None
-        rounding = summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
-        # The entries of UᵀU are fewer, and their terms smaller, than those of the gradient: twice covers both.
-        return "row", self._row_change + rounding * (1 if self.noisy_step == "gradient" else 2)
+        rows = 2 * float(self.row_count or 1)
+        if self._newton:
+            return "row", CURVED_NORM + curved_error(rows, self.n_components, meta.n_features)
+        return "row", ROW_CLIP + summation_error(rows, self.n_components, meta.n_features)
 
     @property
-    def _row_change(self) -> float:
-        """How far one row can move what is sent."""
-        return ROW_CLIP if self.noisy_step == "gradient" else math.hypot(ROW_CLIP, CURVE_WEIGHT * ROW_CAP**2)
+    def _newton(self) -> bool:
+        """Whether noisy sums are those of Newton steps."""
+        return self.noisy_step == "newton" or (self.noisy_step == "auto" and self.row_noise is not None)
 
     def _widen(self, state: Server, pooled: WideSums, at: Round) -> tuple[Server, Factor | Wide]:
         """Take one step on the wide components; at their second sums, fold them."""
@@ -606,7 +644,7 @@ class PooledNMF(Algorithm):
             return self._begin(state, self._folded(state, state.up))[1]
         lengths = find_loss(self.loss).lengths(state.V)
         units = None if state.units is None else state.units * as_like(lengths[:, 0], state.units)
-        return Factor(state.V if self._balanced else state.V / lengths, state.misfit, units)
+        return Factor(state.V if self._balanced else state.V / lengths, state.misfit, units, state.clip)
 
     def learned(self, down: Factor) -> PooledNMF:
         """Keep the share that was not explained, from which the ridge of new rows follows, and held sums as V ended."""
@@ -617,12 +655,12 @@ class PooledNMF(Algorithm):
         return replace(self, misfit=misfit, begin=begin)
 
     def steady(self, state: Server, down: Factor | Wide | Alone) -> bool:
-        """Tell whether rounds depend on sums of complete rows on a card alone, and one such round has been taken."""
+        """Return whether rounds depend on sums of complete rows on a GPU alone, and one such round has been taken."""
         free = self.alpha_U == 0 and self.alpha_V in (0, "same") and self.handles_half and self._held is None
         return free and isinstance(down, Factor) and isinstance(state.up, Sums) and hasattr(state.loss, "is_cuda")
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the last rounds brought next to nothing."""
+        """Return whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
 
     def _stands(self, state: Server) -> bool:
@@ -630,7 +668,11 @@ class PooledNMF(Algorithm):
         return self.tol > 0 and int(state.flat) >= (PATIENCE if find_loss(self.loss).squared else PATIENCE - 1)
 
     def report(self, state: Server) -> dict[str, float]:
+<<<<<<< HEAD
         """Return the relative error of those who took part, as far as sums say it, and the rounds still expected."""
+=======
+        """Return the relative error of those who took part, as far as the sums say it."""
+>>>>>>> main
         sse = float(state.sse)
         total = float(state.total)
         if not (total > 0 and np.isfinite(sse)):
@@ -681,7 +723,7 @@ class PooledNMF(Algorithm):
         return loss.pays(self.alpha_U, self.n_private, self.ridge)
 
     def _tells_misfit(self, meta: Meta) -> bool:
-        return self.ridge == "auto" and meta.masked and find_loss(self.loss).squared
+        return self.ridge == "auto" and meta.masked and find_loss(self.loss).squared and self.row_clip is None
 
     @property
     def _held(self) -> Sums | None:

@@ -1,4 +1,4 @@
-"""What a server of sums keeps track of: how boldly to extrapolate, and for whom the sums speak."""
+"""What a server of sums keeps track of: the step of the extrapolation, and the participants of the sums."""
 
 from __future__ import annotations
 
@@ -30,10 +30,14 @@ GAIN = 50.0
 class Extrapolation:
     """How boldly V is extrapolated, and for how many rounds little has been expected of further ones.
 
+<<<<<<< HEAD
     Plain numbers, or tensors without dimensions on a GPU, where the decision is taken without waiting for it.
 
     ``mean``, ``count``: weighted mean of past losses, and rounds in it. Where the loss falls as ``a + b / t``, the mean
     exceeds it by ``b / (RECENT t)``, so that all further rounds will bring ``RECENT`` times this difference.
+=======
+    Plain numbers, or tensors without dimensions on a GPU, which then decides without synchronization.
+>>>>>>> main
     """
 
     beta: Any
@@ -118,7 +122,7 @@ def more_rounds(mean: float, count: float, loss: float, tol: float) -> float:
 
 
 def beside(loss: Any, *numbers: Any) -> tuple[Any, ...]:
-    """Return numbers as the loss is: plain, or on its card.
+    """Return numbers as the loss is: plain, or on its GPU.
 
     Examples
     --------
@@ -145,7 +149,7 @@ def as_leaf(number: Any) -> Any:
 
 
 def is_zero(number: Any) -> bool:
-    """Tell a plain zero; of what lies on a card nobody asks.
+    """Return whether a plain number is zero; tensors on a GPU are not inspected.
 
     Examples
     --------

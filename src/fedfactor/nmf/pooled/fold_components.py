@@ -1,8 +1,5 @@
 """Few components out of many: what a server can do with the sums of a wider factorization."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any

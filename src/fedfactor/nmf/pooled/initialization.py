@@ -5,9 +5,6 @@ folds them into k (:func:`~fedfactor.nmf.pooled.fold_components.fold_components`
 its own rows once and the server sees each owner's sums, stacks them, and folds those.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +16,7 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.core.algorithm import Meta, Round, Uplink
-from fedfactor.core.pytree import Array, record, telemetry, to_numpy
+from fedfactor.core.pytree import Array, is_numpy, record, telemetry, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import fit_rows, unit_rows
 from fedfactor.linalg.nnls import solve_rows
@@ -114,7 +111,7 @@ def messages(start: str, k: int, meta: Meta) -> dict[type, Spec]:
 
 
 def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
-    """Draw the first components, from a stream that everybody knows."""
+    """Draw the first components, from a stream that all clients know."""
     V = unit_rows(at.shared_rng(start).exponential(size=(width(start, k, meta), meta.n_features))).astype(meta.dtype)
     return Wide(V) if start == "wide" else Alone(V)
 
@@ -152,7 +149,7 @@ def turned_sums(X: Array, mask: Any, V: Array, total: Array, loss: Loss) -> Wide
     """Sum as :func:`wide_sums` does over the rows whose squared error is near this loss; `V` is as it was sent.
 
     Cells are taken to a power. Where the loss looks at ratios, they are divided by the level of their row, which its
-    owner knows, and of their column, which V tells. A missing cell is the mean of its row here, or zero where only
+    owner knows, and of their column, which V contains. A missing cell is the mean of its row here, or zero where only
     stored cells are observed: these rounds say where to begin, not where to end.
     """
 
@@ -203,8 +200,9 @@ def _parts(X: Array) -> Iterator[slice]:
     """Cut rows in main memory into parts of bounded size, by their shape or their stored cells alone."""
     if scipy.sparse.issparse(X):
         bounds = row_bounds(X.indptr, max(1, min(X.shape[0], -(-X.nnz // _CELLS))))
-    elif isinstance(X, np.ndarray):
-        bounds = np.append(np.arange(0, X.shape[0], max(1, _CELLS // max(1, X.shape[1]))), X.shape[0])
+    elif is_numpy(X):
+        n: int = X.shape[0]
+        bounds = np.append(np.arange(0, n, max(1, _CELLS // max(1, int(X.shape[1])))), n)
     else:
         bounds = np.array([0, X.shape[0]])
     if len(bounds) <= 2:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.pytree import is_mapping
 from fedfactor.nmf.pooled.losses import find_loss
 
 
@@ -33,7 +33,7 @@ def _check_weights(weights: Any, meta: Meta) -> None:
                 f"weights={weights!r} is not known. Use 'rows', 'equal', 'mean', or a mapping of owner to weight."
             )
         return
-    if not isinstance(weights, Mapping):
+    if not is_mapping(weights):
         raise ValueError(f"weights={weights!r} must be 'rows', 'equal', or a mapping of owner to weight.")
     lacking = [name for name in meta.clients if name not in weights]
     if lacking:
@@ -41,22 +41,22 @@ def _check_weights(weights: Any, meta: Meta) -> None:
     for name in meta.clients:
         _check_number(f"weights[{name!r}]", weights[name])
     if not any(weights[name] > 0 for name in meta.clients):
-        raise ValueError("All weights are zero: nobody would be listened to.")
+        raise ValueError("All weights are zero: at least one client needs a positive weight.")
 
 
 def _check_row_clip(algorithm: Any, meta: Meta) -> None:
     """Refuse what would let a row count for more than its clip, or what the clipped gradient does not cover."""
     bound = algorithm.row_clip
     count = algorithm.row_count
-    if meta.masked:
-        raise IncompatibleError(
-            "row_clip bounds the gradient of whole rows, but some cells are missing. Fill them, or leave row_clip out."
-        )
     if not 0 < bound < math.inf or count is None or not 0 < count < math.inf:
         raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
     if algorithm.noisy_step == "newton" and algorithm.row_noise is None:
         raise IncompatibleError(
             "noisy_step='newton' is damped by the noise, which must be stated (row_noise). Use noisy_step='gradient'."
+        )
+    if meta.masked and (algorithm.noisy_step == "gradient" or algorithm.row_noise is None):
+        raise IncompatibleError(
+            "With missing values, noise protects the sums of Newton steps alone. Use noisy_step='newton', or 'auto'."
         )
     plain = {"alpha_U": 0, "n_private": 0, "weights": "rows"}
     odd = [] if find_loss(algorithm.loss).squared else ["loss"]
@@ -106,8 +106,8 @@ def _check_pairs(algorithm: Any, meta: Meta) -> None:
         )
     if paid_V and algorithm.weights == "mean":
         raise IncompatibleError(
-            "alpha_V counts for each row, but with weights='mean' (as privacy of whole owners sets it) nobody is told "
-            "how many rows there are. Set alpha_V=0."
+            "alpha_V counts for each row, but with weights='mean' (as privacy of whole owners sets it) no client "
+            "learns how many rows there are. Set alpha_V=0."
         )
     if paid_V and meta.n_rows is None:
         raise IncompatibleError("alpha_V counts for each row, but the number of rows is not known here. Set alpha_V=0.")

@@ -1,8 +1,5 @@
 """Components of one owner beside the shared ones."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any
@@ -10,14 +7,13 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from fedfactor.core.pytree import Array, is_numpy
 from fedfactor.linalg.factors import fit_rows, row_norms, stacked
 from fedfactor.linalg.missing_values import Penalty
 from fedfactor.linalg.products import as_like, sums
 from fedfactor.nmf.pooled.losses.loss import Loss
 
 __all__ = ["fit_with_private", "unexplained"]
-
-Array = Any
 
 
 def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator, mask: Any = None) -> Array:
@@ -98,4 +94,4 @@ def fit_with_private(
         lengths = loss.lengths(Q)
         Q = Q / lengths
         U = array_namespace(U).concat([U[:, :k], U[:, k:] * lengths.T], axis=1)
-    return (np.ascontiguousarray(U), np.ascontiguousarray(Q)) if isinstance(U, np.ndarray) else (U, as_like(Q, U))
+    return (np.ascontiguousarray(U), np.ascontiguousarray(Q)) if is_numpy(U) else (U, as_like(Q, U))

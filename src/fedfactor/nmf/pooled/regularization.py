@@ -23,14 +23,14 @@ FIRST_MISFIT = 0.1
 """Unexplained share of the squares that a run begins with."""
 
 UNTOLD_MISFIT = 0.001
-"""The share for new rows with missing cells after a run in which none were missing, so that nobody told it."""
+"""The share for new rows with missing cells after a run in which none were missing, so that it was not estimated."""
 
 
 def pay_of_U(algorithm: Any, n_features: int, width: int | None = None, misfit: Any = None) -> Penalty:
     """Return what U pays: scaled by the number of features as in scikit-learn, and more for an owner's own components.
 
     With k components of equal size, a row of p observed cells and noise of a share e² of its squares, the ridge that
-    foretells best is a share e² k / p of the squares of V. The e² of a run is `misfit`. Both numbers above were settled
+    predicts best is a share e² k / p of the squares of V. The e² of a run is `misfit`. Both numbers above were settled
     on eight sets, and tried on others (``claims/pooled_missing.py``).
 
     Examples
@@ -84,7 +84,7 @@ def price(V: Array, pay: tuple[float, float]) -> float:
 
 
 def paid(U: Array, pay: Penalty, X: Array, mask: Any, V: Array, ridge: Any = None) -> np.float64:
-    """Return twice what U pays, the ridge of rows with missing cells included; the pass over them may have told it."""
+    """Return twice the penalty of U, with the ridge of rows with missing cells, which their pass may have computed."""
     xp = array_namespace(U)
     squares = xp.sum(U * U, axis=0)
     weights = np.broadcast_to(np.asarray(pay.l2, dtype=np.float64), (U.shape[1],))
@@ -113,6 +113,6 @@ def weight_of(weights: Any, name: str | None, n_rows: int, meta: Meta) -> float:
         return float(weights[str(name)])
     if weights == "rows":
         return 1.0
-    if weights == "mean":  # nobody else's number of rows is in it
+    if weights == "mean":  # no other party's number of rows is in it
         return 1.0 / max(1, n_rows)
     return (1.0 if meta.n_rows is None else meta.n_rows / meta.n_clients) / max(1, n_rows)

@@ -1,8 +1,5 @@
 """Restarts: recognise a V that the steps of a run cannot leave, before the run counts as converged."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any
@@ -78,7 +75,7 @@ def is_stuck(V: Array, N: Array, D: Array, loss: Any) -> bool:
     if (_cosines(V) > COLLINEAR).any() or (shares < LEAST_SHARE * shares.sum()).any():
         return True
     # What the slope promises where a cell that is next to zero takes the value that the other components have there.
-    usual = np.where(seen, mean, V.mean())
+    usual = np.where(seen, mean, float(V.mean()))
     locked = (V < LOCKED * usual) & (N > LOCKED_SLOPE * D)
     promised = np.where(locked, (N - D) * usual, 0).sum()
     return loss is not None and bool(2 * promised > LOCKED_GAIN * float(loss))

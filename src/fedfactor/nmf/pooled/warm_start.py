@@ -26,7 +26,7 @@ class Begin:
     held: Sums | None = None
 
     def check(self, algorithm: Any, meta: Meta) -> None:
-        """Refuse a V of another shape, and held sums where they would not tell the error of their rows."""
+        """Refuse a V of another shape, and held sums where they would not contain the error of their rows."""
         wanted = (algorithm.n_components, meta.n_features)
         if tuple(self.V.shape) != wanted:
             raise DataError(

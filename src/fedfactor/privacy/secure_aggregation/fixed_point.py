@@ -53,7 +53,7 @@ def quantise(values: np.ndarray, fraction: int, terms: int, *, cut: bool = False
         How many such vectors will be added.
     cut : bool
         What happens to values that are too large. False, in a simulation: an error that says what to do. True, between
-        parties: they are cut, because whether one was refused would tell of its rows; the owner's own log says so.
+        parties: they are cut, because whether one was refused would reveal its rows; the client's own log records it.
 
     Examples
     --------
@@ -66,7 +66,8 @@ def quantise(values: np.ndarray, fraction: int, terms: int, *, cut: bool = False
     largest = float(np.abs(known).max(initial=0.0))
     if largest > room:
         told = (
-            f"Values too large for a secure sum of {terms} clients at {fraction} fractional bits (at most {room:.3g}). "
+            f"Values too large for secure aggregation of {terms} clients at {fraction} fractional bits (at most "
+            f"{room:.3g}). "
             f"Scale the data down, or use SecureSum(fractional_bits={max(fraction - _excess(largest / room), 1)})."
         )
         if not cut:
@@ -90,7 +91,7 @@ def to_wide(numbers: Sequence[float]) -> np.ndarray:
 def from_wide(words: np.ndarray) -> list[float]:
     """Read what :func:`to_wide` wrote."""
     count = words.size // 2
-    found = []
+    found: list[float] = []
     for low, high in zip(words[:count].tolist(), words[count:].tolist(), strict=True):
         whole = low | high << 64
         found.append(math.ldexp(whole - (1 << 128) if whole >> 127 else whole, -WIDE_FRACTION))

@@ -1,4 +1,4 @@
-"""A sum that shows nobody its terms: the client's side and the server's side of one round.
+"""A sum whose terms stay hidden: the client's side and the server's side of one round.
 
 Protocol of Bonawitz et al. (2017) with the consistency check for a server that may lie, on the complete graph:
 
@@ -41,7 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AbortError(ProtocolError):
-    """A secure sum was left before anything was revealed."""
+    """Secure aggregation was left before anything was revealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class SecureClient:
         if count < self._least:
             raise AbortError(
                 f"Client {self.name!r} refuses a sum of {count} clients: its minimum is {self._least}, because fewer "
-                "terms can be told apart by those who know their own."
+                "terms can be distinguished by those who know their own."
             )
         if not least_threshold(count) <= threshold <= count:
             raise AbortError(
@@ -153,7 +153,7 @@ class SecureClient:
 
     @_after("advertise")
     def share(self, adverts: Mapping[str, Advert]) -> dict[str, bytes]:
-        """Check everybody's keys; send sealed shares of one's own secrets."""
+        """Check every party's keys; send sealed shares of one's own secrets."""
         alive = [name for name in self._names if name in adverts]
         self._check_minimum(len(alive), self._threshold)
         if adverts.get(self.name) != self._mine:
@@ -163,7 +163,7 @@ class SecureClient:
             if not verify(self._registry[name], advert.signature, advert.signed(name, self._session)):
                 raise AbortError(
                     f"Client {self.name!r} refuses: the keys said to be {name!r}'s are not signed by {name!r}. "
-                    "Somebody between the two is replacing keys."
+                    "A party between the two is replacing keys."
                 )
         if len({a.mask_key for a in adverts.values()} | {a.seal_key for a in adverts.values()}) < 2 * len(adverts):
             raise AbortError(f"Client {self.name!r} refuses: two clients sent the same key.")

@@ -1,4 +1,4 @@
-"""The phases of a secure sum as messages: one state machine, whoever carries them.
+"""The phases of secure aggregation as messages: one state machine for every transport.
 
 Five questions make a sum: for keys, for sealed shares of secrets, for the parcels under masks, for signatures of who is
 in the sum, and for the shares that take the masks off. :class:`SumClient` answers them at a client, :class:`SumServer`
@@ -36,7 +36,7 @@ class Begin:
 
 @record("secure_aggregation.Keys")
 class Keys:
-    """Up: fresh public keys, signed. Down: those of everybody, in name order; zeros where a client sent none."""
+    """Up: fresh public keys, signed. Down: those of every party, in name order; zeros where a client sent none."""
 
     seal: Array
     mask: Array
@@ -66,7 +66,7 @@ class Agree:
 
 @record("secure_aggregation.Signatures")
 class Signatures:
-    """Up: one's signature of who is in the sum. Down: those of everybody."""
+    """Up: one's signature of who is in the sum. Down: those of every party."""
 
     signature: Array
 
@@ -147,7 +147,7 @@ class SumClient:
             shares = self._client.unmask(self._listed, gone, signed)
             told = {**shares.keys, **shares.seeds}
             return Opened(np.stack([_array(told.get(name, bytes(SHARE_BYTES))) for name in self.names]))
-        raise ProtocolError(f"{type(down).__name__} is no part of a secure sum.")
+        raise ProtocolError(f"{type(down).__name__} is no part of secure aggregation.")
 
 
 class SumServer:

@@ -1,4 +1,4 @@
-"""The few cryptographic operations that a secure sum is made of, each from the package `cryptography`."""
+"""The few cryptographic operations that secure aggregation is made of, each from the package `cryptography`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _need(module: str) -> Any:
     try:
         return importlib.import_module(f"cryptography.{module}")
     except ImportError:
-        raise MissingExtraError.named("cryptography", "privacy", "A secure sum") from None
+        raise MissingExtraError.named("cryptography", "privacy", "Secure aggregation") from None
 
 
 class KeyAgreement:
@@ -62,7 +62,7 @@ class Identity:
 
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Tell whether a signature of a message is right."""
+    """Return whether a signature of a message is right."""
     ed25519 = _need("hazmat.primitives.asymmetric.ed25519")
     exceptions = _need("exceptions")
     try:
@@ -86,7 +86,7 @@ def seal(key: bytes, message: bytes, context: bytes) -> bytes:
 
 
 def open_sealed(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """Decrypt what :func:`seal` made, or raise when anybody touched it."""
+    """Decrypt what :func:`seal` made, or raise when it was modified."""
     aead = _need("hazmat.primitives.ciphers.aead")
     exceptions = _need("exceptions")
     try:

@@ -1,4 +1,4 @@
-"""The secure sum as a link of a channel."""
+"""Secure aggregation as a link of a channel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SecureSum(Transform):
         client sends, so this is refused by default.
     gathered : {"refuse", "clear"}
         What becomes of uploads that the server must see one by one: a method that has such is refused, or they travel
-        in clear, beside secure sums of all others.
+        in clear, beside secure aggregation of all others.
 
     Notes
     -----
@@ -53,9 +53,9 @@ class SecureSum(Transform):
     needs t signatures, so a server that lies within the protocol can end a round but not open it, as long as fewer than
     2t − n of n clients collude with it (a third of them, at two thirds): with more, two lists could be signed. *Does
     not hold*: what the sum itself says (a column that one row fills shows that row's part; see the minimums), what can
-    be told from sums of different cohorts, a server that chooses the shared V so that few rows speak, a client that
-    sends nonsense, and the clock. That is the protocol of a simulation, in which clients may drop out; between
-    organisations nobody may be missing, and all verify the question and the total
+    be distinguished from sums of different cohorts, a server that chooses the shared V so that few rows speak, a client
+    that sends nonsense, and the clock. That is the protocol of a simulation, in which clients may drop out; between
+    organisations none may be missing, and all verify the question and the total
     (:mod:`fedfactor.privacy.secure_aggregation.verified`).
 
     References
@@ -83,22 +83,22 @@ class SecureSum(Transform):
             raise ValueError(f"fractional_bits={self.fractional_bits} must lie between 1 and 52.")
         if meta.n_clients < max(2, self.min_clients):
             raise IncompatibleError(
-                f"A secure sum of {meta.n_clients} clients: the minimum is {max(2, self.min_clients)}, because with "
-                "two, each can subtract its own part and read the other's. Bring more clients in, or say "
+                f"Secure aggregation of {meta.n_clients} clients: the minimum is {max(2, self.min_clients)}, "
+                "because with two, each can subtract its own part and read the other's. Bring more clients in, or say "
                 "SecureSum(min_clients=2)."
             )
 
     def needed(self, n_clients: int) -> int:
-        """Count the clients without whom a sum is left."""
+        """Count the clients whose absence leaves a sum."""
         wanted = math.ceil(self.threshold * n_clients - 1e-9)
         return min(n_clients, max(wanted, least_threshold(n_clients), self.min_clients))
 
     def combines_only(self) -> bool:
-        """Tell whether uploads that the server must see are refused."""
+        """Return whether uploads that the server must see are refused."""
         return self.gathered == "refuse"
 
     def fixes_cohort(self) -> bool:
-        """Tell whether everybody must stay."""
+        """Return whether every client must stay."""
         return not self.allow_dropouts
 
     def sees(self, what: str) -> str:
@@ -107,7 +107,7 @@ class SecureSum(Transform):
         return f"the sum of all {each}, and no single one"
 
     def not_covered(self, channel: Channel) -> list[str]:
-        """Say what sums tell by themselves."""
+        """Describe what sums reveal by themselves."""
         found: list[str] = []
         if not channel.sender.noisy:
             found += [
@@ -128,7 +128,7 @@ class SecureSum(Transform):
 
 
 class MaskedSum:
-    """One secure sum with every party in this process: each sees only what the protocol hands it."""
+    """Secure aggregation with all clients in this process: each sees only what the protocol hands it."""
 
     def __init__(
         self,

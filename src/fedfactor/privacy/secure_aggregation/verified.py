@@ -11,7 +11,7 @@ derives two coefficient vectors from the digest of all of it, and signs the line
 Finally every party checks that the tags of all parties add up to the tags of the total (:meth:`check`).
 
 A false total passes with probability about 2^-122, provided that the coordinator colludes with no party: a colluding
-party can sign any tag, so with one of them the total can be any. Nobody may be missing from a sum.
+party can sign any tag, so with one of them the total can be any. No party may be missing from a sum.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ class Member:
         if name not in context.registry or identity.public != context.registry[name]:
             raise VerificationError(f"{name!r} is not registered with this identity key.")
         if len(context.registry) < least:
-            raise VerificationError(f"A secure sum needs {least} parties: of two, each can read the other's upload.")
+            raise VerificationError(
+                f"Secure aggregation needs {least} parties: of two, each can read the other's upload."
+            )
         self.context = context
         self.name = name
         self._identity = identity
@@ -187,7 +189,7 @@ class Member:
         """Check that all commitments are there and that one's own is right; return the tags of one's masked words."""
         context = self.context
         if set(total.commitments) != set(context.registry):
-            raise VerificationError("Somebody is missing from the sum, or somebody else is in it.")
+            raise VerificationError("A party is missing from the sum, or another party is in it.")
         if total.words.shape != masked.shape or total.carries.shape != masked.shape:
             raise VerificationError("The total has another size than what this party sent.")
         if int(total.carries.max(initial=0)) >= len(context.registry):

@@ -47,7 +47,8 @@ class FedDMF(Algorithm):
     Notes
     -----
     Up and down per client and epoch: ``|P| d`` numbers; once at the end, m d numbers. Layers, user vectors and cells
-    never leave, unless ``share`` says so; items marked as withheld never do. Uploads are sums, so secure sums apply.
+    never leave, unless ``share`` says so; items marked as withheld never do. Uploads are sums, so secure aggregation
+    apply.
 
     Where we differ from the paper: its threshold of 1 on a probability cannot be met, 0.5 is meant; optimiser, dropout
     rate and negatives are not given there. :meth:`paper` has its settings; ours here are those that did best on the
@@ -81,7 +82,7 @@ class FedDMF(Algorithm):
         "Of Adam. Rescale it with √batch_size: 0.001 at 32 is 0.008 at 2048.", default=0.008, above=0
     )
     negatives: int | None = setting(
-        "Zeros drawn anew in each epoch for every one: evenly among the owner's zero cells. None: all of them.",
+        "Zeros drawn again in each epoch for every one: evenly among the owner's zero cells. None: all of them.",
         default=4,
         at_least=1,
     )
@@ -123,14 +124,14 @@ class FedDMF(Algorithm):
         default="items",
     )
     validation: float = setting(
-        "Share of ones (with zeros drawn for them) kept aside when ``patience`` is above 0.",
+        "Share of ones (with zeros drawn for them) held out when ``patience`` is above 0.",
         default=0.1,
         at_least=0,
         at_most=0.9,
     )
     patience: int = setting(
-        "Epochs without a better loss on what was kept aside, over all owners, after which training ends and everybody "
-        "returns to the best epoch; 0 uses all epochs and keeps nothing aside.",
+        "Epochs without a better loss on what was held out, over all owners, after which training ends and every "
+        "client returns to the best epoch; 0 uses all epochs and keeps nothing aside.",
         default=0,
         at_least=0,
     )
@@ -156,7 +157,7 @@ class FedDMF(Algorithm):
         Other readings of the print: ``negatives=None`` (all zeros are training data, as "0 otherwise" may mean);
         ``dropout``, ``init_scale`` and the optimizer (Adam here) are not given.
         """
-        literal = {
+        literal: dict[str, Any] = {
             "epochs": 30,
             "batch_size": 32,
             "learning_rate": 0.001,
@@ -219,7 +220,8 @@ class FedDMF(Algorithm):
                 return state, steps.publish(shard, state)
             case Catalogue():
                 return self._refine(shard, state, down, at), Done(np.int64(1))
-        raise TypeError(f"FedDMF clients do not know {type(down).__name__}.")
+            case _:
+                raise TypeError(f"FedDMF clients do not know {type(down).__name__}.")
 
     def _epoch(self, shard: Shard, state: Local, down: Anchor, at: Round) -> tuple[Local, Vectors]:
         """Take in what the others sent, pass once over the cells, send vectors of the common items."""
@@ -284,7 +286,7 @@ class FedDMF(Algorithm):
         return steps.server_step(self, state, up, at)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether everything has been published (and read at home)."""
+        """Return whether everything has been published (and read at home)."""
         return state.over is not None and bool(state.over)
 
     def settle(self, state: Server, down: Any) -> Any:
@@ -292,7 +294,7 @@ class FedDMF(Algorithm):
         return down if state.published is None else Catalogue(state.published, state.holders)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Tell the validation loss, where there is one."""
+        """Return the validation loss, where there is one."""
         return {"validation_loss": float(state.loss)} if self.patience and float(state.loss) > 0 else {}
 
     def finish(self, shard: Shard, state: Local, down: Any) -> DeepFactors:

@@ -95,7 +95,7 @@ class Done:
 class Local:
     """Stays home: all weights and the optimiser's moments, what was best, and the cells kept for validation.
 
-    ``sent_in`` is the round of the last upload of vectors, −1 before it; ``published`` tells whether the last vectors
+    ``sent_in`` is the round of the last upload of vectors, −1 before it; ``published`` states whether the last vectors
     were published. ``mean`` is the running mean of the weights, where one is kept.
     """
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.linalg.products import stored_rows
+
 __all__ = ["ones_of", "training_cells", "zeros_of"]
 
 _CROWDED = 0.5  # above this share of taken cells, the free ones are listed rather than guessed
@@ -31,7 +33,7 @@ def ones_of(X: Any, columns: np.ndarray) -> np.ndarray:
     array([0, 1, 3])
     """
     if hasattr(X, "indptr"):
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        rows = stored_rows(X)
         there = X.data != 0
         rows = rows[there]
         found = X.indices[there]

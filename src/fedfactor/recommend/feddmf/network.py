@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-__all__ = ["LAYERS", "draw_network", "item_part", "pair_logits", "probabilities", "probability", "user_part"]
+from fedfactor.core.pytree import Array
 
-Array = Any
+__all__ = ["LAYERS", "draw_network", "item_part", "pair_logits", "probabilities", "probability", "user_part"]
 _LOWEST = -80.0  # log-odds below this would overflow in single precision on their way to 0
 _CELLS = 1 << 22  # numbers of a block of pairs × hidden units that may exist at one time
 

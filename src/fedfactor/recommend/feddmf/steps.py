@@ -94,7 +94,7 @@ def set_aside(settings: FedDMF, shard: Shard, rng: np.random.Generator) -> tuple
 
 
 def held_out(shard: Shard, columns: np.ndarray) -> np.ndarray:
-    """Number the cells that the shard keeps aside for evaluation."""
+    """Number the cells that the shard holds out for evaluation."""
     if shard.holdout is None:
         return np.zeros(0, np.int64)
     mask = np.asarray(shard.holdout, bool)
@@ -225,13 +225,16 @@ def server_step(settings: FedDMF, state: Server, up: Any, at: Round) -> tuple[Se
             return replace(state, published=up.Q, holders=up.count, over=over), Catalogue(up.Q, up.count)
         case Done():
             return replace(state, over=np.bool_(True)), Catalogue(state.published, state.holders)
-    raise TypeError(f"The server of FedDMF does not know {type(up).__name__}.")
+        case _:
+            raise TypeError(f"The server of FedDMF does not know {type(up).__name__}.")
 
 
 def _after_epoch(settings: FedDMF, state: Server, up: Vectors, at: Round) -> tuple[Server, Any]:
-    fresh = up.count > 0.5  # of items whose holders were all away, the last vectors still stand
-    total = np.where(fresh[:, None], up.Q, state.total)
-    count = np.where(fresh, up.count, state.count)
+    sent: np.ndarray = up.Q
+    counted: np.ndarray = up.count
+    fresh = counted > 0.5  # of items whose holders were all away, the last vectors still stand
+    total = np.where(fresh[:, None], sent, np.asarray(state.total))
+    count = np.where(fresh, counted, np.asarray(state.count))
     loss = float(up.sse) / float(up.n) if up.sse is not None and up.n is not None and float(up.n) > 0 else np.nan
     keep = not loss >= float(state.best)  # no loss to compare: the last epoch is the best one
     waited = 0 if keep else int(state.waited) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.pytree import Array
 from fedfactor.recommend.feddmf import network as dmf
 from fedfactor.recommend.feddmf.messages import DeepFactors, Local
 
@@ -43,13 +44,16 @@ def check_device(device: str) -> None:
         raise ValueError(f"device={device!r} cannot be used here: {str(error).splitlines()[0]} Use 'cpu'.") from None
 
 
+Cells = tuple[Array, ...]
+Aligned = tuple[Array, Array] | None
+
 _lock = threading.Lock()
 _inside = [0, 1]
 _gpu = threading.Lock()  # while one client's step is recorded, no other thread may touch the GPU
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _one_thread() -> Generator[None]:
     """Let torch use one CPU thread while any client computes: more would change bits."""
     torch = torch_module()
     with _lock:
@@ -67,7 +71,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def train(
-    settings: FedDMF, state: Local, cells: tuple, aligned: tuple | None, swap: float, fixed: tuple, seed: int
+    settings: FedDMF, state: Local, cells: Cells, aligned: Aligned, swap: float, fixed: tuple[str, ...], seed: int
 ) -> Local:
     """Pass over the cells in batches with Adam; new arrays come back, the old ones stay as they were."""
     torch = torch_module()
@@ -87,7 +91,7 @@ class _Step:
     """One step of Adam on one batch, over tensors that belong to this pass alone."""
 
     def __init__(
-        self, settings: FedDMF, state: Local, aligned: tuple | None, swap: float, fixed: tuple, seed: int
+        self, settings: FedDMF, state: Local, aligned: Aligned, swap: float, fixed: tuple[str, ...], seed: int
     ) -> None:
         torch = self.torch = torch_module()
         self.settings = settings
@@ -150,7 +154,7 @@ class _Step:
     def _uniform(self, *shape: int) -> Any:
         return self.torch.rand(shape, generator=self.rng, dtype=self.kind, device=self.weights["P"].device)
 
-    def replay(self, batches: list[tuple]) -> list[tuple]:
+    def replay(self, batches: list[Cells]) -> list[Cells]:
         """Record one step on the GPU and play it for every whole batch; return the batches that are left.
 
         A small batch keeps a GPU busy for microseconds, and launching its many small kernels one by one takes a hundred

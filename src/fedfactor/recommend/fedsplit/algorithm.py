@@ -14,7 +14,7 @@ from fedfactor.core.download_validation import odd_numbers
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, setting
-from fedfactor.core.pytree import Array
+from fedfactor.core.pytree import Array, is_mapping
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import reconstruction
 from fedfactor.recommend.fedsplit.client import check_overrides, enough_raters, fit_own, joint_sums
@@ -53,7 +53,7 @@ class FedSPLIT(RatingParts):
     Two exchanges (three with ``item_bias="count"``): up 2 + 2m numbers and then :math:`k_c m`; down 1 + m and then
     :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
-    biases, unrated items and those of few raters drawn so that V does not tell which they are, lower ranks for small
+    biases, unrated items and those of few raters drawn so that V does not show which they are, lower ranks for small
     owners, bias steps that cannot overshoot, a joint step by coordinate descent, steps at home after distillation;
     :meth:`as_printed` has none of these. Residuals and counts are sums; ``privacy=SecureSum(gathered="clear")`` hides
     them from the server as well.
@@ -82,7 +82,7 @@ class FedSPLIT(RatingParts):
         default="third",
     )
     item_bias: Literal["pooled", "count", "mean"] = setting(
-        '``"pooled"``: item biases from sums over all owners, before anybody factors. ``"count"``: owners\' own '
+        '``"pooled"``: item biases from sums over all owners, before any client factors. ``"count"``: owners\' own '
         'biases, averaged by their numbers of ratings (one more exchange). ``"mean"``: the plain average, as printed. '
         "Numbers of ratings travel only inside sums.",
         default="pooled",
@@ -115,9 +115,9 @@ class FedSPLIT(RatingParts):
         at_least=1,
     )
     scale: tuple[float, float] | None = setting(
-        "The lowest and the highest rating that everybody agreed on, to which predictions are clipped; by default the "
-        "smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are left "
-        "out, wherever single uploads are seen, and their senders named.",
+        "The lowest and the highest rating that all clients agreed on, to which predictions are clipped; by default "
+        "the smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are "
+        "left out, wherever single uploads are seen, and their senders named.",
         default=None,
         because="the lowest and the highest rating",
         shown="(low, high)",
@@ -162,7 +162,7 @@ class FedSPLIT(RatingParts):
         Other readings: ``updates="stable"`` (Surprise's steps), ``unrated="keep"`` (initial factors stay for unrated
         items; eq. 13 makes them zero), ``by_count=True`` (Surprise's regularization).
         """
-        printed = {
+        printed: dict[str, Any] = {
             "local_components": 20,
             "rank_rule": "paper",
             "item_bias": "mean",
@@ -184,15 +184,15 @@ class FedSPLIT(RatingParts):
 
     @property
     def _extra(self) -> int:
-        """Tell whether item biases take an exchange of their own: they must be summed, and V must not."""
+        """Return whether item biases take an exchange of their own: they must be summed, and V must not."""
         return int(self.item_bias == "count" or (self.item_bias == "mean" and self.joint == "sum"))
 
     @property
     def against_noise(self) -> str:
-        """Explain that the server tells false sums from true ones by their bounds."""
+        """Explain that the server distinguishes false sums from true ones by their bounds."""
         return (
             "its server refuses sums that no ratings can give, and sums with noise are such. Use PooledCF without "
-            "noise under a secure sum, or PooledNMF with noise."
+            "noise under secure aggregation, or PooledNMF with noise."
         )
 
     def check(self, meta: Meta) -> None:
@@ -308,8 +308,9 @@ class FedSPLIT(RatingParts):
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Level, then join; a run that goes on after the end repeats what it found."""
-        if isinstance(up, dict):
-            return self._join(state, up) if isinstance(next(iter(up.values())), Factors) else self._mean(state, up)
+        if is_mapping(up):
+            ups: dict[str, Any] = dict(up)
+            return self._join(state, ups) if isinstance(next(iter(ups.values())), Factors) else self._mean(state, ups)
         if isinstance(up, Stats):
             check_stats(up, self.scale)
             return self._level(state, float(up.total / up.weight) if up.weight > 0 else 0.0, up)
@@ -326,7 +327,7 @@ class FedSPLIT(RatingParts):
         return server, Basis(server.mu, server.item, V)
 
     def converged(self, state: Server) -> bool:
-        """Tell whether the protocol has come to its end."""
+        """Return whether the protocol has come to its end."""
         return bool(state.done)
 
     def report(self, state: Server) -> dict[str, float]:
@@ -357,8 +358,7 @@ class FedSPLIT(RatingParts):
             user = state.user
             if self.refine:
                 U = np.maximum(U, FLOOR).astype(V.dtype)
-                options = {"penalty": self.penalty, "iterations": self.refine}
-                U, user = fold_users(R, V, item, mu, U=U, user=user, **options)
+                U, user = fold_users(R, V, item, mu, U=U, user=user, penalty=self.penalty, iterations=self.refine)
         return LocalFactors(*bilinear(U, V, user, item, mu))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
@@ -417,7 +417,7 @@ class FedSPLIT(RatingParts):
         good = {name: each for (name, each), out in zip(up.items(), bad, strict=True) if not out}
         rejected = state.rejected | np.isin(_names(state), np.array(list(up), str)[bad])
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
-        if not good:  # nothing to join: everybody keeps the model of its own ratings
+        if not good:  # nothing to join: every client keeps the model of its own ratings
             return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)
         S = np.concatenate([each.V for each in good.values()])
         item = state.item

@@ -85,7 +85,7 @@ def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) 
 
 
 def _cover(settings: Any, R: Array, V: Array, rng: np.random.Generator) -> np.ndarray:
-    """Replace the factors of items of too few raters; ``unrated="keep"`` is about items of none, which tell nothing."""
+    """Replace the factors of items of too few raters; ``unrated="keep"`` concerns items without raters only."""
     rated = enough_raters(R, settings.min_raters)
     if settings.unrated == "zero":
         return np.where(rated, V, 0).astype(V.dtype)
@@ -95,7 +95,7 @@ def _cover(settings: Any, R: Array, V: Array, rng: np.random.Generator) -> np.nd
 
 
 def _gives(settings: Any, R: Array, mu: float, item: Array, k: int, at: Round) -> bool:
-    """Tell whether this owner gives its item factors; it alone looks at what decides that."""
+    """Return whether this owner gives its item factors; it alone looks at what decides that."""
     if settings.select == "size":
         return R.nnz >= settings.min_ratings
     if settings.select == "quality":
@@ -114,7 +114,7 @@ def joint_sums(R: Array, state: Local, V: Array, *, masked: bool, raters: int) -
     S = state.sent
     V = np.asarray(V, state.sent.dtype)
     rated = enough_raters(R, raters)
-    if not bool(state.chosen) or not rated.any():  # zeros: under a sum nobody can tell who gave nothing
+    if not bool(state.chosen) or not rated.any():  # zeros: in a sum it stays hidden which client gave nothing
         zero = np.zeros_like(V)
         return state, JointSums(np.zeros((len(V), len(V)), V.dtype), zero, zero if masked else None)
     if not masked:

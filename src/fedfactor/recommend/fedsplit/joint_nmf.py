@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.missing_values import masked_step, masked_sums, solve_rows_masked
 from fedfactor.linalg.nndsvd import nndsvd
 from fedfactor.linalg.nnls import multiplicative_step, solve_rows
@@ -14,20 +13,18 @@ from fedfactor.recommend.rating_model import FLOOR
 
 __all__ = ["far_off", "fill_unrated", "joint_factors", "outliers", "row_rms"]
 
-Array = Any
-
 
 def fill_unrated(V: Array, rated: Array, how: str, rng: np.random.Generator | None = None) -> np.ndarray:
-    """Replace the factors of items that nobody here rated, which are still the random start.
+    """Replace the factors of items without ratings here, which are still the random start.
 
     Parameters
     ----------
     V : array of shape (k, m)
     rated : bool array of shape (m,)
     how : {"draw", "mean", "keep"}
-        ``"draw"``: each entry drawn anew from those of the same component among rated items, and moved a little, so
-        that no entry tells rated from unrated for sure. ``"mean"``: the component's mean over rated items, which says
-        exactly which items are unrated. ``"keep"``: leave the start.
+        ``"draw"``: each entry drawn again from those of the same component among rated items, and moved a little, so
+        that no entry distinguishes rated from unrated for sure. ``"mean"``: the component's mean over rated items,
+        which says exactly which items are unrated. ``"keep"``: leave the start.
     rng : Generator
         For ``"draw"``.
 

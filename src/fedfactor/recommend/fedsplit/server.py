@@ -16,12 +16,14 @@ __all__ = ["as_joint", "check_stats", "doubtful_stats"]
 
 
 def check_stats(up: Stats, scale: tuple[float, float] | None = None) -> None:
-    """Refuse sums that no ratings can give. A secure sum cannot tell who sent nonsense, so nobody can be left out."""
+    """Refuse sums that no ratings can give. Secure aggregation hides which client sent invalid values, so none can be
+    left out.
+    """
     wrong = doubtful_stats(up, scale)
     if wrong:
         raise ProtocolError(
-            f"{wrong} Somebody sent nonsense, and a sum cannot tell who, so the run ends here. Without a secure sum "
-            "single uploads are seen, and such ones left out."
+            f"{wrong} A party sent nonsense, and a sum does not show which, so the run ends here. Without secure "
+            "aggregation single uploads are seen, and such ones left out."
         )
 
 

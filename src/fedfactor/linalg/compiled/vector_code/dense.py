@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import llvmlite.ir as ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -72,7 +74,7 @@ def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, V, out, ldo, start
     return types.none(like, *[types.int64] * 14), codegen
 
 
-def products(code: Code, rows, X, ldx, U, ldu, columns: int, soon=None) -> list:
+def products(code: Code, rows, X, ldx, U, ldu, columns: int, soon=None) -> list[Any]:
     """Return the sums over `rows` of TILE numbers of U, `ldu` apart, times so many registers of a row of X.
 
     Meanwhile a line of memory for each row, from `soon` on, is fetched into the cache.

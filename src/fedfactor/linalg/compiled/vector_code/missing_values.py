@@ -204,7 +204,7 @@ def add_kinds(typingctx, like, together, kinds, step, G, base, sign, out, count)
 def own_coordinate(typingctx, like, W, B, own, places, inverse, t, k, live, moved):
     """Take the step on coordinate t of LANES rows that each have a Gram matrix of their own.
 
-    Where the matrices hold the product of t with component q, the q-th number at `places` tells. `inverse` is one over
+    Where the matrices hold the product of t with component q, is the q-th number at `places`. `inverse` is one over
     that of t with itself and what is added to it, or zero for rows that do not see t. `live` and `moved` are as in
     :func:`coordinate`.
     """

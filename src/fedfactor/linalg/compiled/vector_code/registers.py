@@ -120,7 +120,7 @@ class Code:
         ]
 
     def marks(self, address, offset):
-        """Load as many bytes as a register has numbers; tell which are not zero."""
+        """Load as many bytes as a register has numbers; state which are not zero."""
         bytes_ = ir.VectorType(ir.IntType(8), self.width)
         place = self.builder.inttoptr(self.builder.add(address, offset), ir.PointerType())
         return self.builder.icmp_unsigned(

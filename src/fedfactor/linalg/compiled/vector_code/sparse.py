@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import llvmlite.ir as ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -16,7 +18,7 @@ def _position(code, context, builder, indices, kind, at):
     return value if kind.bitwidth == 64 else builder.sext(value, code.word)
 
 
-def _pieces(builder, number, registers: int, share: int) -> list:
+def _pieces(builder, number, registers: int, share: int) -> list[Any]:
     """Return whole registers, and a half or a quarter of one after them (1: none), each with its place in a row."""
     whole = Code(builder, number)
     pieces = [(whole, whole.number(c * whole.width)) for c in range(registers)]

@@ -6,9 +6,6 @@ torch) or SciPy CSR, and `mask` is as in :mod:`fedfactor.linalg.missing_values`.
 the others are missing; when they are zeros, rows are written out block by block.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -18,14 +15,13 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.cuda import divergence as gpu
 from fedfactor.linalg.missing_values import observed_count, row_blocks
-from fedfactor.linalg.products import as_like, cross, sums, total, values
+from fedfactor.linalg.products import as_like, cross, stored_rows, sums, total, values
 from fedfactor.nmf.pooled.losses.kullback_leibler_kernels import first_rows, row_mass
 
 __all__ = ["Divergence", "divergence_error", "divergence_rows", "divergence_step", "divergence_sums", "floor_of"]
-
-Array = Any
 
 
 class Divergence(Protocol):
@@ -74,13 +70,13 @@ def floor_of(kind: Divergence, dtype: Any) -> float:
 def divergence_rows(
     kind: Divergence, U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: float = 0.0, l2: float = 0.0
 ) -> Array:
-    """Improve each row of `U` by multiplicative steps; a row of zeros begins anew, as in counts.
+    """Improve each row of `U` by multiplicative steps; a row of zeros begins again, as in counts.
 
     What a row becomes depends on that row, on its observed cells and on V alone. The divergence, with ``l1 Σ U`` and
     ``l2 ‖U‖² / 2``, never rises. O(n m k) per step for dense rows, O(stored k) where only stored cells are observed.
     """
     power = kind.power(l2 > 0)
-    parts = []
+    parts: list[Array] = []
     order = _gpu_order(kind, X, mask, U.shape[1])
     if order is not None:
         U = first_rows(U, X, row_mass(X, V, mask), mask)
@@ -132,7 +128,7 @@ def divergence_error(
     """Return twice the divergence, the number of cells, and twice the divergence of rows that are flat.
 
     A flat row has its own mean in every observed cell, which for β-divergences is the nearest of all flat rows. With a
-    `background`, that share of what is foretold comes from the flat row.
+    `background`, that share of what is predicted comes from the flat row.
     """
     xp = array_namespace(U)
     ones = as_like(np.ones((1, X.shape[1])), U)
@@ -200,7 +196,7 @@ class _Stored(NamedTuple):
     mask: str
 
     def _cells(self, U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = np.repeat(np.arange(self.X.shape[0]), np.diff(self.X.indptr))
+        rows = stored_rows(self.X)
         y = np.zeros(self.X.nnz, U.dtype)
         for t in range(V.shape[0]):
             y += U[:, t][rows] * V[t][self.X.indices]

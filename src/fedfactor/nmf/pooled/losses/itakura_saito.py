@@ -13,7 +13,7 @@ from fedfactor.nmf.pooled.losses.multiplicative import MultiplicativeLoss
 
 @dataclass(frozen=True, slots=True)
 class ItakuraSaito(MultiplicativeLoss):
-    r"""``Σ x / uv − log(x / uv) − 1``: a cell twice as large as foretold costs the same, be it small or large.
+    r"""``Σ x / uv − log(x / uv) − 1``: a cell twice as large as predicted costs the same, be it small or large.
 
     Its bound [1]_ is least at a step with square roots, and no higher than before at any power up to 1. Powers near 1
     overshoot the bound and take half as many rounds; at 1 itself the bound promises nothing.

@@ -1,8 +1,5 @@
 """The Kullback-Leibler divergence, for counts: the sums are those of a multiplicative step."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

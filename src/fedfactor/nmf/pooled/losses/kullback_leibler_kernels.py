@@ -4,9 +4,6 @@ r"""Steps for counts: the Kullback-Leibler loss ``D(X ‖ UV) = Σ x log(x / uv)
 :mod:`fedfactor.linalg.missing_values`. For sparse counts only stored cells are touched.
 """
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from typing import Any
@@ -15,6 +12,7 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace
 
+from fedfactor.core.pytree import Array
 from fedfactor.linalg.compiled.compile import kernel
 from fedfactor.linalg.cuda import divergence as gpu
 from fedfactor.linalg.missing_values import row_blocks
@@ -25,6 +23,7 @@ from fedfactor.linalg.products import (
     is_sparse,
     over_rows,
     scatter_blocks,
+    stored_rows,
     sums,
     total,
     values,
@@ -41,15 +40,13 @@ __all__ = [
     "row_mass",
 ]
 
-Array = Any
-
 
 def count_rows(
     U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: Any = 0.0, l2: float = 0.0, bold: bool = False
 ) -> Array:
     r"""Improve each row of `U` by multiplicative steps ``U ∗ (X / UV) Vᵀ / (1 Vᵀ + l1 + l2 U)``.
 
-    `bold`: go further along every step, see :func:`boldly`; with an `l2` steps stay plain. A row of zeros begins anew,
+    `bold`: go further along every step, see :func:`boldly`; with an `l2` steps stay plain. A row of zeros begins again,
     from the same share of every component: what a row becomes depends on that row, on its counts and on V alone.
 
     Examples
@@ -168,7 +165,7 @@ def count_error(X: Array, U: Array, V: Array, mask: Any = None, *, background: f
     """Return twice ``D(X ‖ UV)``, the number of cells, and :func:`flat_divergence`.
 
     Twice, so that its root is what scikit-learn calls the reconstruction error. With a `background`, that share of what
-    is foretold comes from a flat row instead: ``(1 − b) UV + b`` times the row's mean over these cells.
+    is predicted comes from a flat row instead: ``(1 − b) UV + b`` times the row's mean over these cells.
 
     Examples
     --------
@@ -293,7 +290,7 @@ def _stored(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, float, 
 
 def _sparse_ratios(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[Any, np.ndarray]:
     """Return X / UV on the stored cells, and UV there, without numba."""
-    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    rows = stored_rows(X)
     fitted = np.zeros(X.nnz, U.dtype)
     for t in range(V.shape[0]):
         fitted += U[:, t][rows] * V[t][X.indices]

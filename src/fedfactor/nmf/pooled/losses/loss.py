@@ -1,8 +1,5 @@
 """What a loss of PooledNMF is: rows of U for a given V, their sums, the step on V that these sums allow, its scale."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -31,7 +28,7 @@ LAST_STEPS = 100
 """Multiplicative steps on U for a final V."""
 
 HIDDEN_BACKGROUND = 0.01
-"""Share of a flat row in what a divergence foretells of hidden cells: held to be impossible, a cell that is there would
+"""Share of a flat row in what a divergence predicts of hidden cells: held to be impossible, a cell that is there would
 cost infinitely much, and all ranks would look alike."""
 
 
@@ -43,9 +40,9 @@ FLAT_SHARE = 0.01
 
 
 class Step(NamedTuple):
-    """A new V, the loss there (a bound of it where sums do not tell more), and its part that is error; None: untold.
+    """A new V, the loss there (a bound of it where sums do not reveal more), and its part that is error; None: unknown.
 
-    Both are numbers, or tensors without dimensions on a card that need not be there yet.
+    Both are numbers, or tensors without dimensions on a GPU that need not be there yet.
     """
 
     V: Array
@@ -98,7 +95,7 @@ class Loss(ABC):
     @classmethod
     def of(cls, setting: object) -> Loss | None:
         """Return the loss that a user named, if it is this one."""
-        number = cls.order is not None and isinstance(setting, Real) and not isinstance(setting, bool)
+        number = cls.order is not None and isinstance(setting, Real) and setting is not True and setting is not False
         return cls() if setting == cls.name or (number and setting == cls.order) else None
 
     def over(self, masked: bool) -> Loss:
@@ -142,7 +139,7 @@ class Loss(ABC):
         return False
 
     def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
-        """Tell whether U pays for anything, so that clients must say how much."""
+        """Return whether U pays for anything, so that clients must say how much."""
         return alpha_U > 0 or n_private > 0
 
     def penalty(self, pay: Penalty, V: Array, mask: Any, *, own: bool = False) -> Penalty:
@@ -155,7 +152,7 @@ class Loss(ABC):
 
     @abstractmethod
     def rows(self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty) -> Array:
-        """Improve U, every row for itself; rows of zeros begin anew."""
+        """Improve U, every row for itself; rows of zeros begin again."""
 
     @abstractmethod
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> Any:
@@ -181,7 +178,7 @@ class Loss(ABC):
 
     @abstractmethod
     def step(self, V: Array, up: Any, pooled: Any, share: float, sweeps: int, pay: tuple[float, float]) -> Step:
-        """Improve V on the pooled sums; tell the loss of those who took part, a `share` of all."""
+        """Improve V on the pooled sums; report the loss of those who took part, a `share` of all."""
 
     def ahead(self, V: Array, V_last: Array, beta: float) -> Array:
         """Extrapolate, leaving a share of every entry."""
@@ -226,7 +223,7 @@ def mixed_with_mean(V: Array) -> Array:
 
 
 def told_by_gain(up: Any, V: Array, new: Array, gain: float, share: float, pay: tuple[float, float]) -> Step:
-    """Tell the loss after a step that lowered half of it, what V pays included, by `gain` at least."""
+    """Return the loss after a step that lowered half of it, what V pays included, by `gain` at least."""
     if up.sse is None:
         return Step(new, None, None)
     extra = 0.0 if up.extra is None else float(up.extra)

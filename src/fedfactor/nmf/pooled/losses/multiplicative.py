@@ -1,8 +1,5 @@
 """A loss that multiplicative steps minimise: all of it but the divergence of a cell."""
 
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
-
 from __future__ import annotations
 
 from abc import abstractmethod
@@ -67,7 +64,7 @@ class MultiplicativeLoss(Loss):
 
     @property
     def positive(self) -> bool:
-        """Whether a zero costs infinitely much, whatever is foretold."""
+        """Whether a zero costs infinitely much, whatever is predicted."""
         return False
 
     @property

@@ -1,7 +1,4 @@
-"""The squared error: over complete rows, where two products tell all, and over observed cells, by gradients."""
-
-# Single capitals are matrices, not constants.
-# pyright: reportConstantRedefinition=false
+"""The squared error: over complete rows, where two products suffice, and over observed cells, by gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from fedfactor.nmf.pooled.regularization import price
 
 @record("pooled_nmf.Sums")
 class Sums:
-    """Up: all that the best V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` so that the server can tell the loss.
+    """Up: all that the best V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` so that the server can determine the loss.
 
     ``rest``: ``‖X − PQ‖²``, when owners have components of their own; ``UᵀX`` is then that of the rest. ``extra``:
     what U pays. ``lengths``: sums and squared norms of the columns of U, when penalties share out lengths.
@@ -176,7 +173,7 @@ class MissingCells(Squares):
         return MaskedSums, {"G": Leaf(meta.dtype, (k, k)), "N": wide, "D": wide, "sse": Leaf("float64", ())}
 
     def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
-        """Tell whether U pays for anything; rows with missing cells pay the ridge."""
+        """Return whether U pays for anything; rows with missing cells pay the ridge."""
         return alpha_U > 0 or n_private > 0 or ridge != 0
 
     def penalty(self, pay: Penalty, V: Array, mask: Any, *, own: bool = False) -> Penalty:

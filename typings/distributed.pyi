@@ -1,0 +1,3 @@
+from typing import Any
+
+def wait(fs: Any, timeout: float | None = ...) -> Any: ...

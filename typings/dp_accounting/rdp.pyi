@@ -1,0 +1,3 @@
+from dp_accounting import PrivacyAccountant
+
+class RdpAccountant(PrivacyAccountant): ...
