@@ -114,7 +114,7 @@ def test_ratings_kept_aside_say_when_to_stop(data):
 @pytest.mark.slow
 def test_ratings_kept_aside_mend_the_regularisation(data):
     R, test, owners = data
-    fixed = fedfactor.run(PooledCF(8, validation=0.0), federation(R, owners), seed=0)
+    fixed = fedfactor.run(PooledCF(8, tol=0.0), federation(R, owners), seed=0)
     mended = fedfactor.run(PooledCF(8), federation(R, owners), seed=0)
     assert mended.history[-1].metrics["ridge_strength"] <= 0.5
     before, after = (np.mean(list(errors(run, test, owners).values())) for run in (fixed, mended))
@@ -242,7 +242,7 @@ def test_the_error_kept_aside_must_stand_still_for_rounds_on_end():
     def after(state, error, share=1.0):
         # The same error for every strength: none of them pays.
         up = SimpleNamespace(aside_n=np.float64(100), aside_sse=np.full(3, 100 * error**2))
-        return method._judged(replace(state, steps=state.steps + 1), up, share, state)
+        return method._judged(replace(state, steps=state.steps + 1), up, share)
 
     flat, shares = [], {6: 0.5}
     for number, error in enumerate([1.0, 0.9, 0.895, 0.892, 0.8, 0.8, 0.8, 0.8, 0.81]):
@@ -281,7 +281,7 @@ def test_the_first_levels_of_items_are_damped():
     assert float(method._levelled(state, nothing).mu) == 0.0
 
 
-def test_another_strength_must_pay_and_wait():
+def test_another_strength_must_pay_wait_and_keep_its_direction():
     method = PooledCF(1, tol=0.01)
     state, _ = method.init_server(Meta(3, ("a",), n_rows=9), Round(0, 0))
     state = replace(state, steps=np.int64(2))
@@ -293,35 +293,9 @@ def test_another_strength_must_pay_and_wait():
     assert after([1.0, 1.0, 0.99]) == 2.0
     assert after([1.0, 0.9951, 1.0]) == 1.0  # less than half a per cent
     assert after([1.0, 0.99, 1.0], share=0.5) == 1.0  # somebody is away
-    assert after([1.0, 0.99, 1.0], method=replace(method, tol=0.0)) == 0.5  # tol says when to stop, not what to choose
+    assert after([1.0, 0.99, 1.0], method=replace(method, tol=0.0)) == 1.0
     assert after([1.0, 0.99, 1.0], moved=np.int64(1)) == 1.0  # the items have not answered yet
-    assert after([1.0, 0.99, 1.0], strength=np.float64(0.5)) == 0.25
-    assert after([1.0, 1.0, 0.99], strength=np.float64(0.5)) == 1.0  # the way back
+    assert after([1.0, 0.99, 1.0], turn=np.float64(1)) == 1.0  # never back
+    assert after([1.0, 0.99, 1.0], turn=np.float64(-1), strength=np.float64(0.5)) == 0.25
     moved = method._strength(state, np.array([1.0, 0.9, 1.0]), 1.0)
-    assert int(moved.moved) == 2
-
-
-def test_the_way_back_leads_to_the_strength_of_least_error():
-    """The error falls at strength 1, rises at one half: the last exchanges begin with the items of strength 1."""
-    method = PooledCF(1, iterations=6)
-    state, _ = method.init_server(Meta(3, ("a",), n_rows=9), Round(0, 0))
-    half = [1.0, 0.5, 1.0]
-
-    def step(state, errors):
-        up = SimpleNamespace(
-            items=np.array([[5.0, 1.0, 4.0, 7.0, 6.0]] * 3),
-            others=np.zeros((0, 2)),
-            aside_n=np.float64(100),
-            aside_sse=100 * np.square(errors),
-        )
-        return method.server_step(state, up, Round(0, 1, None, ("a",)))[0]
-
-    for each in (half, [0.8, 0.7, 0.9], [0.95] * 3, [0.95] * 3):
-        state = step(state, each)
-    assert float(state.strength) == 0.5
-    assert not int(state.full)
-    best = state.best
-    state = step(state, [0.95] * 3)
-    assert int(state.full)
-    assert (float(state.strength), float(state.error)) == (1.0, 0.8)
-    assert state.V is best.V
+    assert (int(moved.moved), float(moved.turn)) == (2, -1.0)

@@ -39,10 +39,10 @@ class PooledCF(FederatedRecommender):
         Maximum number of exchanges before the last two.
     validation : float in [0, 1), default=0.05
         Share of the ratings that is held out of these exchanges, to decide when to stop and whether λ and λ₀ are
-        halved or doubled, and back. The last two exchanges use all ratings. 0 holds none out and keeps λ and λ₀.
+        halved or doubled. The last two exchanges use all ratings. 0 holds none out.
     tol : float, at least 0, default=0.0002
         Proceed to the last two exchanges when three in a row lower the validation error by less than this share; 0
-        uses all iterations.
+        uses all iterations and keeps λ and λ₀.
     min_ratings : int, at least 1, default=3
         Items with fewer ratings have a bias and no factors (implicit feedback: neither).
     rounds : int, optional

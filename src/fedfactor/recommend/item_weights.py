@@ -23,14 +23,9 @@ __all__ = [
     "which_pairs",
 ]
 
-<<<<<<< HEAD
-Array = Any
-
 HEAVIEST = 3000
 """Columns of largest weight that a regularization is chosen on: eigenvalues of more would take minutes."""
 
-=======
->>>>>>> main
 
 def units(R: Array, counts: str) -> scipy.sparse.csr_array:
     """Return what stored numbers stand for: ``"log"`` log₂(1 + r), ``"binary"`` 1, ``"raw"`` r.

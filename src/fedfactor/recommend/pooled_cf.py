@@ -92,16 +92,6 @@ class Sums:
     aside_n: Array | None = telemetry(default=None)
 
 
-@record("pooled_cf.Best")
-class Best:
-    """The items' side at the least error on the validation ratings so far, and the strength it was reached with."""
-
-    error: Array
-    strength: Array
-    V: Array
-    item: Array
-
-
 @record("pooled_cf.Local")
 class Local:
     """Stays home: nothing but the number of users; their side of the model follows from the items'."""
@@ -122,12 +112,12 @@ class Server:
     key: Array
     strength: Array
     moved: Array
+    turn: Array
     error: Array
     flat: Array
     steps: Array
     full: Array
     n_clients: Array
-    best: Best
 
 
 @declares_settings
@@ -197,20 +187,15 @@ class PooledCF(Algorithm):
     iterations: int = setting("Exchanges at most before the last two.", default=17, at_least=1)
     validation: float = setting(
         "Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether λ and λ₀ "
-        "should both be halved or doubled (users try either at home), and back. The last two "
-        "exchanges use all ratings. 0 keeps none aside, and λ and λ₀ as they are.",
+        "should both be halved or doubled (users try either at home; one direction only). The last two exchanges use "
+        "all ratings. 0 keeps none aside.",
         default=0.05,
         at_least=0,
         below=1,
     )
     tol: float = setting(
-<<<<<<< HEAD
-        "Go on to the last two exchanges when three in a row lower the error on the ratings kept aside by less than "
-        "this share; 0 uses all iterations.",
-=======
         "Go on to the last two exchanges when three in a row lower the error on the ratings held out by less than "
         "this share; 0 uses all iterations, and λ and λ₀ as they are.",
->>>>>>> main
         default=2e-4,
         at_least=0,
     )
@@ -307,12 +292,12 @@ class PooledCF(Algorithm):
             key=key,
             strength=one,
             moved=none,
+            turn=zero,
             error=np.float64(np.inf),
             flat=none,
             steps=none,
             full=none,
             n_clients=np.int64(meta.n_clients),
-            best=Best(np.float64(np.inf), one, V, row),
         )
         return server, Begin(np.float64(self._aside), key)
 
@@ -411,7 +396,6 @@ class PooledCF(Algorithm):
             state = self._levelled(state, up)
             return state, self._ask(state)
         share = len(at.participants) / int(state.n_clients)
-        asked = state
         V, item = self._items(state, up)
         V = state.V + share * (V - state.V)
         item = state.item + share * (item - state.item)
@@ -420,34 +404,17 @@ class PooledCF(Algorithm):
         if int(state.full):
             state = replace(state, full=state.full + 1)
         else:
-            state = self._judged(state, up, share, asked)
+            state = self._judged(state, up, share)
             over = int(state.steps) >= self.iterations or (self.tol > 0 and int(state.flat) >= PATIENCE)
             state = replace(state, full=np.int64(over))
-            if over and np.isfinite(state.best.error) and float(state.best.strength) != float(state.strength):
-                # The way back: another strength has foretold the validation ratings better.
-                best = state.best
-                state = replace(state, V=best.V, item=best.item, strength=best.strength, error=best.error)
         return state, self._ask(state)
 
-<<<<<<< HEAD
-    def _judged(self, state: Server, up: Sums, share: float, asked: Server) -> Server:
-        """Keep the error on the validation ratings, how long it has hardly fallen, and the best items so far.
-
-        The error is that of the items that were sent, those of `asked`.
-        """
-=======
     def _judged(self, state: Server, up: Sums, share: float) -> Server:
         """Remember the error on the ratings held out, and for how long it has hardly fallen."""
->>>>>>> main
         n = 0.0 if up.aside_n is None or up.aside_sse is None else float(up.aside_n)
         if n <= 0:
             return state
         errors = np.sqrt(np.maximum(np.asarray(up.aside_sse, np.float64), 0.0) / n)
-        if share < 1:
-            # Errors of other clients cannot be compared with these.
-            state = replace(state, best=replace(state.best, error=np.float64(np.inf)))
-        elif errors[0] < float(state.best.error):
-            state = replace(state, best=Best(np.float64(errors[0]), asked.strength, asked.V, asked.item))
         state = self._strength(state, errors, share)
         still = int(state.moved) == int(state.steps)
         hardly = np.isfinite(state.error) and float(state.error) - errors[0] <= self.tol * errors[0] and not still
@@ -455,18 +422,16 @@ class PooledCF(Algorithm):
         return replace(state, error=np.float64(errors[0]), flat=flat)
 
     def _strength(self, state: Server, errors: np.ndarray, share: float) -> Server:
-        """Go over to another strength of the regularization where that pays.
-
-        With ``tol=0`` as well, which governs when to stop, not what to choose.
-        """
+        """Go over to another strength of the regularisation where that pays, in one direction only."""
         best = int(errors.argmin())
+        step = float(np.log2(STRENGTHS[best]))
         early = int(state.steps) - int(state.moved) < PAUSE
-        if share < 1 or early:
+        if share < 1 or self.tol == 0 or early or step * float(state.turn) < 0:
             return state
         if errors[0] - errors[best] <= WORTH * errors[0]:
             return state
         strength = float(state.strength) * float(STRENGTHS[best])
-        return replace(state, strength=np.float64(strength), moved=np.int64(state.steps))
+        return replace(state, strength=np.float64(strength), moved=np.int64(state.steps), turn=np.float64(step))
 
     def _levelled(self, state: Server, up: Levels) -> Server:
         """Set mean and spread of the ratings, and first item biases; items without ratings have no factors."""

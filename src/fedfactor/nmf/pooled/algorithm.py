@@ -371,12 +371,8 @@ class PooledNMF(Algorithm):
             count=np.float64(0),
             misfit=misfit,
             units=units,
-<<<<<<< HEAD
             begun=None if kind.squared and self._held is not None else first_begun(),
-=======
-            begun=None if kind.squared else first_begun(),
             clip=clip,
->>>>>>> main
         )
         return server, down
 
@@ -506,17 +502,11 @@ class PooledNMF(Algorithm):
             pooled = beside_held(pooled, held)
         V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
         whole = np.nan if up.total is None else float(up.total)
-<<<<<<< HEAD
-        # On a card the loss decides there, and nobody waits for it.
+        # On a GPU the loss decides there, without synchronization.
         known = (state.beta, state.beta_most, state.flat, state.mean, state.count)
         *numbers, before = beside(loss, *known, state.loss if same else np.inf)
         beta = numbers[0]
         pace = Extrapolation(*numbers).after(loss, before, self.tol, margin(whole, loss))
-=======
-        # On a GPU the loss decides there, without synchronization.
-        beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
-        pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
->>>>>>> main
         since = at.index - (0 if state.begun is None else int(state.begun.index))
         if since < kind.least_rounds:
             pace = replace(pace, flat=0)
@@ -668,11 +658,7 @@ class PooledNMF(Algorithm):
         return self.tol > 0 and int(state.flat) >= (PATIENCE if find_loss(self.loss).squared else PATIENCE - 1)
 
     def report(self, state: Server) -> dict[str, float]:
-<<<<<<< HEAD
         """Return the relative error of those who took part, as far as sums say it, and the rounds still expected."""
-=======
-        """Return the relative error of those who took part, as far as the sums say it."""
->>>>>>> main
         sse = float(state.sse)
         total = float(state.total)
         if not (total > 0 and np.isfinite(sse)):

@@ -30,14 +30,10 @@ GAIN = 50.0
 class Extrapolation:
     """How boldly V is extrapolated, and for how many rounds little has been expected of further ones.
 
-<<<<<<< HEAD
     Plain numbers, or tensors without dimensions on a GPU, where the decision is taken without waiting for it.
 
     ``mean``, ``count``: weighted mean of past losses, and rounds in it. Where the loss falls as ``a + b / t``, the mean
     exceeds it by ``b / (RECENT t)``, so that all further rounds will bring ``RECENT`` times this difference.
-=======
-    Plain numbers, or tensors without dimensions on a GPU, which then decides without synchronization.
->>>>>>> main
     """
 
     beta: Any
