@@ -82,7 +82,7 @@ def test_changed_parties_are_shown_in_words_that_can_be_compared(trial, tmp_path
     assert removed == "parties: south was removed"
     old, new = key_words("west", parties["west"]), key_words("west", made["west"])
     assert old != new
-    assert replaced == f'parties: the key of west was "{old}" and is now "{new}"; nobody vouches for it'
+    assert replaced == f'parties: the key of west was "{old}" and is now "{new}"; no party vouches for it'
 
 
 def test_privacy_terms_that_changed_are_refused_too(trial):

@@ -56,7 +56,7 @@ def test_format_2_is_written_and_read_and_format_1_knows_none_of_it(tmp_path, co
     ("section", "entry", "value", "says"),
     [
         ("federation", "id", "", "32 hexadecimal"), ("federation", "id", 7, "32 hexadecimal"),
-        ("features", "split", "cells", "'rows' or 'columns'"), ("features", "split", "columns", "does not suit"),
+        ("features", "split", "cells", "'rows' or 'columns'"),
         ("privacy", "public_rows", -1, "at least 0"), ("privacy", "public_rows", 1.5, "at least 0"),
         ("privacy", "protocol", "shares", "must be 'verified'"), ("privacy", "totals", "coordinator", "'parties'"),
     ],
@@ -65,6 +65,14 @@ def test_mistakes_in_format_2_are_told(content, section, entry, value, says):
     made = second(content, protect="secure-sum")
     made[section][entry] = value
     with pytest.raises(TermsError, match=says):
+        Terms.of(made)
+
+
+def test_parties_that_hold_columns_need_an_algorithm_for_them(content):
+    made = second(content)
+    made["features"]["split"] = "columns"
+    made["algorithm"] = {"name": "FELB", "n_components": 2}
+    with pytest.raises(TermsError, match="split = 'columns': FELB"):
         Terms.of(made)
 
 

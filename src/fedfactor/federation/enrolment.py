@@ -155,7 +155,7 @@ def admit_reply(file: Path, path: Path, vouched: Sequence[Path] = ()) -> str:
         raise DataError(f"The invitation of {name!r} was good until {about['until']}. Invite that party again.")
     if not hmac.compare_digest(_proof(about["secret"], reply), str(reply.get("proof", ""))):
         raise DataError(
-            f"{path} does not answer the last invitation of {name!r}: somebody changed it, or it answers an earlier "
+            f"{path} does not answer the last invitation of {name!r}: it was changed, or it answers an earlier "
             "one. Ask the party for its reply again, or invite it again."
         )
     columns = reply["columns"]
