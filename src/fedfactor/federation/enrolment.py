@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
@@ -68,7 +68,7 @@ def invite(file: Path, names: Sequence[str], folder: Path) -> dict[str, tuple[Pa
     made: dict[str, tuple[Path, str]] = {}
     for name in names:
         about = {"kind": KIND, "party": name, **known[name], "invited": sorted({*known, *terms.names})}
-        content = {**terms.content, "parties": {}}
+        content: dict[str, Any] = {**terms.content, "parties": {}}
         path = write_atomic(folder / f"{name}.invite", json.dumps({**about, "terms": content}, indent=1).encode())
         made[name] = (path, invitation_words(read_invitation(path)))
         setup.write_down(file, "invited", party=name, until=last)
@@ -77,8 +77,8 @@ def invite(file: Path, names: Sequence[str], folder: Path) -> dict[str, tuple[Pa
 
 def read_invitation(path: Path) -> dict[str, Any]:
     """Read an invitation and check what it holds."""
-    raw: Any = read_json(path, "Ask the coordinator for the invitation again.")
-    if not isinstance(raw, dict) or raw.get("kind") != KIND:
+    raw = _object(path, "Ask the coordinator for the invitation again.")
+    if raw.get("kind") != KIND:
         raise DataError(f"{path} is no invitation. Give the file that fedfactor federation invite wrote.")
     try:
         Terms.of(raw["terms"])
@@ -91,6 +91,12 @@ def read_invitation(path: Path) -> dict[str, Any]:
             raise
         raise DataError(f"{path} is damaged ({error}). Ask the coordinator for it again.") from None
     return raw
+
+
+def _object(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON object; what is none is empty."""
+    raw: Any = read_json(path, remedy)
+    return cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
 
 
 def invitation_words(invitation: dict[str, Any]) -> str:
@@ -140,8 +146,8 @@ def admit_reply(file: Path, path: Path, vouched: Sequence[Path] = ()) -> str:
     DataError
         The reply does not answer an invitation of this federation, or not the last one of that party.
     """
-    reply: Any = read_json(path, "Ask the party for its reply again.")
-    if not isinstance(reply, dict) or reply.get("kind") != REPLY:
+    reply = _object(path, "Ask the party for its reply again.")
+    if reply.get("kind") != REPLY:
         raise DataError(f"{path} is no reply. Give the file that fedfactor accept wrote.")
     name = str(reply.get("party", ""))
     place = file.resolve().parent / "server" / INVITED
@@ -156,8 +162,8 @@ def admit_reply(file: Path, path: Path, vouched: Sequence[Path] = ()) -> str:
             f"{path} does not answer the last invitation of {name!r}: somebody changed it, or it answers an earlier "
             "one. Ask the party for its reply again, or invite it again."
         )
-    columns = reply["columns"]
-    if not isinstance(columns, list) or not columns or len({*map(str, columns)}) < len(columns):
+    columns: list[Any] = cast("list[Any]", reply["columns"]) if isinstance(reply.get("columns"), list) else []
+    if not columns or len({*map(str, columns)}) < len(columns):
         raise DataError(f"{path} names no columns, or one of them twice. Ask the party for its reply again.")
     public = write_atomic(place.with_name(f"{name}.key.pub"), str(reply["public"]).encode(), mode=0o644)
     try:
@@ -214,7 +220,8 @@ class Enrolled:
     def reading(self) -> Reading:
         """Return how the rows are read."""
         kept: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in self._about["reading"].items()
+            name: tuple(cast("list[Any]", v)) if isinstance(v, list) else v
+            for name, v in self._about["reading"].items()
         }
         return Reading(**kept)
 
@@ -230,8 +237,11 @@ class Enrolled:
         That is: keys of parties that were invited, and the agreed columns. Where uploads are protected, keys decide
         who can read them, so that words have to be compared.
         """
-        announced = {"parties": {}, "features": {**terms.content["features"], "names": [], "sha256": ""}}
-        drafted = {**self.draft.content, "parties": {}}
+        announced: dict[str, Any] = {
+            "parties": {},
+            "features": {**terms.content["features"], "names": [], "sha256": ""},
+        }
+        drafted: dict[str, Any] = {**self.draft.content, "parties": {}}
         drafted["features"] = {**drafted["features"], "names": [], "sha256": ""}
         same = {**terms.content, **announced} == drafted
         return same and set(terms.names) <= set(self.invited) and not terms.guarded
