@@ -180,7 +180,8 @@ def page(found: Mapping[str, Any]) -> str:
     ]
     for parties in PARTIES:
         for protect, title in (("none", "in the clear"), ("secure-sum", "secure aggregation")):
-            about = found[f"{parties} {protect}"]
+            if (about := found.get(f"{parties} {protect}")) is None:
+                continue
             rows.append(
                 f"| {parties} | {title} | {about['seconds']:.2f} | {about['coordinator_processor_seconds']:.3f} "
                 f"| {about['party_processor_seconds']:.3f} | {about['bytes_up']:,} | {about['bytes_down']:,} "

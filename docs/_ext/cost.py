@@ -25,7 +25,7 @@ def ratios(mine: dict[str, Any], epsilon: str) -> list[float]:
 
 
 def cost_table(found: dict[str, Any]) -> str:
-    """Write the mean and the worst of all seeds for each set and ε, and the share explained that remains at ε = 4."""
+    """Write the mean and the worst of all seeds for each set and ε, and the explained share that remains at ε = 4."""
     heads = [
         "data",
         "error without noise",

@@ -14,21 +14,21 @@ from fedfactor.linalg import products
 
 @record
 class Local:
-    """What a client keeps between rounds; it never travels."""
+    """State of a client between rounds; it is never sent."""
 
     U: np.ndarray
 
 
 @record
 class Down:
-    """What the server sends to everybody."""
+    """Message from the server to all clients."""
 
     V: np.ndarray
 
 
 @record
 class Up:
-    """What a client sends: its own copy of V."""
+    """Message from a client: its own copy of V."""
 
     uplink: ClassVar = "gather"  # a median must see every V
 

@@ -120,7 +120,7 @@ def test_missing_cells_and_unknown_numbers_of_rows():
     holes, unknown = replace(META, masked=True), replace(META, n_rows=None)
     PooledNMF(2).check(holes)
     for method in (PooledNMF(2, start="wide"), PooledNMF(2, start="stacked"), PooledNMF(2, **CLIP)):
-        with pytest.raises(IncompatibleError, match="some cells are missing"):
+        with pytest.raises(IncompatibleError, match=r"some cells are missing|sums of Newton steps alone"):
             method.check(holes)
     PooledNMF(2, alpha_U=0.1, alpha_V=0).check(unknown)
     with pytest.raises(IncompatibleError, match="not known here"):

@@ -89,7 +89,13 @@ def test_votes_are_complete_when_all_have_voted():
 
 def sums(sse, total):
     return SimpleNamespace(
-        sse=np.float64(sse), total=np.float64(total), agreement=np.full(4, np.nan), gap=np.float64(0.25)
+        sse=np.float64(sse),
+        total=np.float64(total),
+        agreement=np.full(4, np.nan),
+        gap=np.float64(0.25),
+        loss=np.float64(sse),
+        mean=np.float64(sse),
+        count=np.float64(9),
     )
 
 

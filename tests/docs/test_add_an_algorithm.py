@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedfactor.algorithm_names import algorithm_class
+from fedfactor.cli import app
+from fedfactor.cli.parameter_parsing import chosen_class
 from fedfactor.core.client_data import Federation
 from fedfactor.engines.local.engine import LocalEngine
+from tests.command_line import CliRunner
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "median_nmf.py"
 
@@ -43,3 +48,30 @@ def test_the_example_factors_shared_data(page, owners):
 def test_its_one_sending_rule_is_gather(page):
     assert page.Up.uplink == "gather"
     assert not hasattr(page.Down, "uplink")
+
+
+@pytest.mark.slow
+def test_the_command_line_runs_a_class_of_the_working_directory(tmp_path, monkeypatch, owners):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "median_nmf", raising=False)
+    shutil.copy(PAGE, tmp_path)
+    for name in "ab":
+        rows = np.random.default_rng(ord(name)).random((20, 4))
+        np.savetxt(f"{name}.csv", rows, delimiter=",", header="w,x,y,z", comments="")
+    words = ["fit", "a.csv", "b.csv", "-k", "2", "--rounds", "3", "-a", "median_nmf:MedianNMF", "-o", "out"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "MedianNMF, rank 2" in done.output
+    assert Path("out/shared/components.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["no_such_module:A", "fedfactor.algorithms:NoSuch", "pathlib:Path", ":A"])
+def test_what_is_no_algorithm_is_refused(name):
+    with pytest.raises(ValueError, match=r"cannot be imported|is not a subclass"):
+        chosen_class(name)
+
+
+def test_terms_of_a_federation_import_nothing():
+    with pytest.raises(ValueError, match="There is no algorithm"):
+        algorithm_class("fedfactor.algorithms:PooledNMF")

@@ -38,7 +38,7 @@ def plain(face):
     known = inspect.signature(face).parameters
     if "binarize" in known:
         return face(binarize=0.0)
-    if "split" in known:  # a few rounds of many small steps say as much as a thousand
+    if {"split", "local_steps"} <= set(known):  # a few rounds of many small steps say as much as a thousand
         return face(rounds=10, local_steps=3)
     if face in (estimators.DistributedNMF, estimators.GridNMF):
         return face(rounds=20)

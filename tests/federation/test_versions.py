@@ -17,13 +17,14 @@ import fedfactor
 from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.client_data import Federation
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.pytree import freeze
 from fedfactor.core.wire import fingerprint_of, from_bytes
 from fedfactor.federation import keys
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.model_versions import put_start, versions
 from fedfactor.federation.party import Member
+from fedfactor.federation.removal import check_certificate
 from fedfactor.federation.setup import words
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
@@ -58,7 +59,7 @@ def runs_once(trial):
     post = {}
     for name in place.terms.names:
         member = Member(trial.toml, trial.root / f"{name}.key", trial.folder(name))
-        post[name] = RemoteClient(member.sign_up(trial.files[name], accept_changes=True))
+        post[name] = RemoteClient(member.sign_up(trial.files[name], accept_changes=True, confirmed=True))
     if (place.folder / "result" / "run.json").exists():
         place.forget()
     place.prepare()
@@ -156,6 +157,53 @@ def test_a_party_answers_only_the_start_that_was_agreed_on(tmp_path):
         put_start(float32, trial.coordinator.folder)
 
 
+@pytest.mark.slow
+def test_a_removal_with_refit_starts_at_the_last_components_and_certifies_what_was_done(tmp_path):
+    trial = Trial(tmp_path / "all", write_rows(tmp_path), real.terms("PooledNMF", 20, tol=0.0))
+    first = runs_once(trial)
+    V = versions(trial.coordinator.folder)[0].V
+    note = tmp_path / "west.json"
+    said = run(app, ["federation", "remove", str(trial.toml), "west", "--refit", "--certificate", str(note)])
+    assert said.exit_code == 0, said.output
+    after = Terms.read(trial.toml)
+    assert after.names == ("east", "north", "south")
+    assert after.start == fingerprint_of(V)
+    second = runs_once(trial)
+    assert second.finished == ("east", "north", "south")
+    pem = trial.coordinator.folder / "server.pem"
+    statement = check_certificate(note, pem)
+    assert statement["party"] == "west"
+    assert statement["runs_with_its_rows"] == [first.run]
+    assert statement["components_with_its_rows"] == [fingerprint_of(V)]
+    assert (statement["terms_before"], statement["terms_after"]) == (trial.terms.fingerprint, after.fingerprint)
+    assert any("each upload of this party" in line for line in statement["cannot_be_unsent"])
+    note.write_text(note.read_text().replace('"west"', '"east"'))
+    with pytest.raises(FedfactorError, match="not signed by"):
+        check_certificate(note, pem)
+
+
+def test_a_refit_that_shows_what_the_leaving_party_sent_needs_the_consent_of_the_terms(tmp_path):
+    files = write_rows(tmp_path)
+    changes = real.terms("PooledNMF", 3, tol=0.0)
+    changes["privacy"] |= {"protect": "secure-sum", "allow": ["small-client"]}
+    trial = Trial(tmp_path / "all", files, changes)
+    runs_once(trial)
+    before = trial.toml.read_bytes()
+    said = run(app, ["federation", "remove", str(trial.toml), "west", "--refit"])
+    assert said.exit_code == 2
+    assert "differ by what the leaving party sent" in " ".join(said.output.split())
+    assert trial.toml.read_bytes() == before
+    # The same in two steps: the party leaves by a new agreement, and the next run is to start at the sums with it.
+    assert run(app, ["federation", "remove", str(trial.toml), "west"]).exit_code == 0
+    assert run(app, ["federation", "next", str(trial.toml)]).exit_code == 2
+    agreed = tmp_path / "agreed"
+    agreed.mkdir()
+    changes["privacy"] |= {"allow": ["removal", "small-client"]}
+    trial = Trial(agreed / "all", write_rows(agreed), changes)
+    runs_once(trial)
+    assert run(app, ["federation", "remove", str(trial.toml), "west", "--refit"]).exit_code == 0
+
+
 @pytest.mark.integration
 @pytest.mark.federation
 @pytest.mark.slow
@@ -163,7 +211,7 @@ def test_the_others_go_on_after_one_left_a_secure_sum_by_a_new_agreement(tmp_pat
     pytest.importorskip("aiohttp")
     files = write_rows(tmp_path)
     changes = real.terms("PooledNMF", 3, {"deadline": 400, "gather": 400}, tol=0.0)
-    changes["privacy"] |= {"protect": "secure-sum", "allow": ["small-client"]}
+    changes["privacy"] |= {"protect": "secure-sum", "allow": ["removal", "small-client"]}
     with Trial(tmp_path / "all", files, changes) as trial:
         place = trial.coordinator
         trial.join_together(PARTIES)

@@ -101,7 +101,7 @@ def test_flwr_run_in_the_simulation_engine_gives_the_v_of_the_local_engine(tmp_p
 
 def test_nan_uploads_are_left_out_and_named_as_on_the_local_engine(deployment, monkeypatch):
     bad = {"1 south": "NaN", "2 west": "NaN"}
-    deployment.change(real.terms("PooledNMF", 3, {"minimum": 2, "deadline": 1200}, tol=0.0))
+    deployment.change(real.terms("PooledNMF", 3, {"minimum": 2, "deadline": 1200, "gather": 1200}, tol=0.0))
     deployment.bad.write_text(json.dumps(bad))
     try:
         deployment.run("again=true")
@@ -117,7 +117,7 @@ def test_nan_uploads_are_left_out_and_named_as_on_the_local_engine(deployment, m
 
 
 def test_a_party_that_signed_other_terms_refuses_and_the_run_pauses(deployment, tmp_path):
-    deployment.change(real.terms("PooledNMF", 2, {"deadline": 1200}, tol=0.0))
+    deployment.change(real.terms("PooledNMF", 2, {"deadline": 1200, "gather": 1200}, tol=0.0))
     run = deployment.trial.terms.content["run"]
     terms_writer.save(tmp_path / "other.toml", {**deployment.trial.terms.content, "run": {**run, "rounds": 3}})
     deployment.agree("west", "--accept-changes", toml=tmp_path / "other.toml")
@@ -158,7 +158,7 @@ def test_killed_supernodes_and_superlinks_leave_no_trace_in_v(deployment):
 
 def test_a_late_party_is_left_out_of_rounds_and_comes_back(deployment):
     rounds = 5
-    policy = {"minimum": 2, "deadline": 90, "absent": 5, "gather": 1200, "resend": 600}
+    policy = {"minimum": 2, "deadline": 600, "absent": 5, "gather": 1200, "resend": 600}
     deployment.change(real.terms("PooledNMF", rounds, policy, tol=0.0))
     deployment.run("again=true")
     wait_for_round(deployment, 1)

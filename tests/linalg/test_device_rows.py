@@ -165,10 +165,10 @@ def test_cards_are_numbered_from_zero(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for device in ("cuda", "cuda:0", "cuda:1"):
         check_device(device, "float32")
-    with pytest.raises(ValueError, match=r"device='cuda:2': there are 2 cards here"):
+    with pytest.raises(ValueError, match=r"device='cuda:2': there are 2 GPUs here"):
         check_device("cuda:2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ValueError, match=r"device='cuda': there are 0 cards here"):
+    with pytest.raises(ValueError, match=r"device='cuda': there are 0 GPUs here"):
         check_device("cuda")
 
 

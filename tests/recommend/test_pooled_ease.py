@@ -83,14 +83,14 @@ def test_items_that_the_same_users_touched():
 
 def test_all_pairs_give_the_whole_form():
     owners = split(clicks(m=40))
-    whole = fedfactor.run(PooledEASE(), owners, seed=0)
+    whole = fedfactor.run(PooledEASE(ridge=40.0), owners, seed=0)
     every = fedfactor.run(PooledEASE(40), owners, seed=0)
     np.testing.assert_allclose(weights(every), whole.V, atol=1e-6)
 
 
 def test_more_pairs_come_closer():
     owners = split(clicks())
-    whole = fedfactor.run(PooledEASE(), owners, seed=0).V
+    whole = fedfactor.run(PooledEASE(ridge=40.0), owners, seed=0).V
     off = [np.linalg.norm(weights(fedfactor.run(PooledEASE(d), owners, seed=0)) - whole) for d in (5, 40, 120)]
     assert off[0] > off[1] > off[2]
 

@@ -205,27 +205,52 @@ def add(
 def remove(
     file: Toml,
     name: Annotated[str, typer.Argument(help="The party that leaves for good.")],
+    refit: Annotated[
+        bool, typer.Option("--refit", help="Let the remaining parties run again, from the components of the last run.")
+    ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Write for the party what was done, and what cannot be unsent.", show_default=False),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why, for the list of revoked keys.", show_default=False)] = "left",
     folder: Server = None,
     debug: Debug = False,
 ) -> None:
     """Let the others go on without a party: at once where the terms allow it, else by a new agreement.
 
-    Example: fedfactor federation remove federation.toml west
+    With --refit always by a new agreement, whose run starts at the last components and ends at those of the remaining
+    rows. Under secure aggregation without noise the sums before and after differ by what the party sent: refused,
+    unless all parties agreed to that ([privacy] allow = ["removal"]).
+
+    Example: fedfactor federation remove federation.toml west --refit --certificate west.removed.json
     """
     from fedfactor.federation import setup
     from fedfactor.federation.coordinator import Coordinator
+    from fedfactor.federation.removal import refuse_refit, write_certificate
 
     with polite(debug):
         place = Coordinator(file, folder)
-        if name not in place.terms.names:
-            raise DataError(f"{name!r} is not one of the parties ({', '.join(place.terms.names)}).")
+        before = place.terms
+        if name not in before.names:
+            raise DataError(f"{name!r} is not one of the parties ({', '.join(before.names)}).")
+        if refit:
+            refuse_refit(before, place.folder)
         setup.revoke(file, name, reason)
-        if place.remove(name):
+        if not refit and place.remove(name):
+            terms = before
             typer.echo(f"{name} is shut out; the others go on under the same terms, and the run does not wait for it.")
+        else:
+            terms = setup.dismiss(file, name)
+            place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
+            if refit:
+                from fedfactor.federation.model_versions import start_next_at
+
+                terms = start_next_at(file, place.folder)
+        if certificate is not None:
+            write_certificate(certificate, name, before, terms, place.folder, refit=refit)
+            typer.echo(f"{certificate}: for {name}; it says what was done, and what cannot be unsent.")
+        if terms is before:
             return
-        terms = setup.dismiss(file, name)
-        place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
     typer.echo(
         f"{name} is no longer in {file}. The run was made with every party, so this is a new agreement:\n"
         f"  fedfactor serve {file} (again): {', '.join(terms.names)} are shown the difference, compare the words,\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING
@@ -29,6 +31,30 @@ _OPTIONS = {"n_init": "--n-init", "rounds": "--rounds", "random_state": "--seed"
 """Parameters of estimators that are options of commands, not settings of an algorithm."""
 
 
+def chosen_class(name: str) -> type[Algorithm]:
+    """Return the algorithm of a name, or the class that ``package.module:Class`` imports.
+
+    Modules are looked up in the working directory, too. Federation terms never import: a coordinator writes them.
+
+    Examples
+    --------
+    >>> chosen_class("pooled-nmf") is chosen_class("fedfactor.algorithms:PooledNMF")
+    True
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        return algorithm_class(name)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name!r} cannot be imported: {error}. Write package.module:Class.") from error
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ValueError(f"{name!r} is not a subclass of fedfactor.core.algorithm.Algorithm.")
+    return found
+
+
 def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) -> Algorithm:
     """Make an algorithm from options that many algorithms share (None: not given) and from ``name=value`` words.
 
@@ -37,7 +63,7 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
     >>> build("fedavg-nmf", {"n_components": 3, "tol": None}, ["local_steps=2"]).local_steps
     2
     """
-    cls = algorithm_class(name)
+    cls = chosen_class(name)
     known = {each.name: each for each in settings_of_class(cls)}
     words: dict[str, str] = {}
     for word in settings:
@@ -78,7 +104,7 @@ def settings(
     from rich.text import Text
 
     with polite(debug):
-        cls = algorithm_class(algorithm)
+        cls = chosen_class(algorithm)
     table = Table("setting", "takes", "default", "what it does", show_lines=True)
     for each in settings_of_class(cls):
         default = "" if each.default is MISSING else str(each.default)

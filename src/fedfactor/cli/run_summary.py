@@ -134,7 +134,7 @@ def _rank(run: Run) -> int:
 
 def _ended(run: Run) -> str:
     unasked = run.status == "rounds" and not getattr(run.algorithm, "tol", 0)
-    return "all that were asked for" if unasked else STATUS[run.status]
+    return "all that were asked for" if unasked else STATUS[run.status] + run.still_expected
 
 
 def _list(names: list[str], most: int = 6) -> str:

@@ -55,7 +55,12 @@ Files = Annotated[
 ]
 Algorithm = Annotated[
     str,
-    typer.Option("--algorithm", "-a", help=f"One of {', '.join(algorithm_names())}.", autocompletion=algorithm_names),
+    typer.Option(
+        "--algorithm",
+        "-a",
+        help=f"One of {', '.join(algorithm_names())}; or package.module:Class.",
+        autocompletion=algorithm_names,
+    ),
 ]
 Rank = Annotated[
     int | None,

@@ -121,6 +121,12 @@ class Run(_Errors):
         return len(self.history)
 
     @property
+    def still_expected(self) -> str:
+        """Words on the rounds that the algorithm expects to need beyond those of the run; empty where it has none."""
+        more = self.history[-1].metrics.get("more_rounds", 0) if self.history and self.status == "rounds" else 0
+        return f" (about {more:,.0f} more rounds are expected to help)" if more > 0 else ""
+
+    @property
     def rejected(self) -> tuple[str, ...]:
         """Clients with at least one rejected upload, in name order."""
         return tuple(sorted({name for r in self.history for name in r.rejected}))

@@ -254,8 +254,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         tol = getattr(result.algorithm, "tol", 0)
         if result.status == "rounds" and tol > 0 and self._warns_at_last_round:
             warnings.warn(
-                f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
-                "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
+                f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}"
+                f"{result.still_expected}. Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
                 ConvergenceWarning,
                 stacklevel=callers_level(),
             )

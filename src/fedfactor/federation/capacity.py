@@ -1,4 +1,4 @@
-"""What a federation will need: bytes of each party and of the coordinator, and memory, before anybody runs anything.
+"""What a federation will need: bytes of each party and of the coordinator, and memory, before a run.
 
 Bytes are found by a run in miniature: the messages of the real server and of real parties, on random rows with the
 agreed columns, counted for a few rounds and continued to the agreed number. Memory is a formula of what both ends hold.

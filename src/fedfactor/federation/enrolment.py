@@ -13,15 +13,17 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
+from fedfactor.core.parameters import with_tuples
+from fedfactor.core.pytree import is_list, is_mapping
 from fedfactor.federation import keys, setup, terms_writer
 from fedfactor.federation.features import column_names
 from fedfactor.federation.fingerprint_words import key_words, spoken
@@ -77,8 +79,8 @@ def invite(file: Path, names: Sequence[str], folder: Path) -> dict[str, tuple[Pa
 
 def read_invitation(path: Path) -> dict[str, Any]:
     """Read an invitation and check what it holds."""
-    raw = _object(path, "Ask the coordinator for the invitation again.")
-    if raw.get("kind") != KIND:
+    raw: Any = read_json(path, "Ask the coordinator for the invitation again.")
+    if not is_mapping(raw) or raw.get("kind") != KIND:
         raise DataError(f"{path} is no invitation. Give the file that fedfactor federation invite wrote.")
     try:
         Terms.of(raw["terms"])
@@ -90,13 +92,7 @@ def read_invitation(path: Path) -> dict[str, Any]:
         if isinstance(error, DataError | TermsError):
             raise
         raise DataError(f"{path} is damaged ({error}). Ask the coordinator for it again.") from None
-    return raw
-
-
-def _object(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a JSON object; what is none is empty."""
-    raw: Any = read_json(path, remedy)
-    return cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+    return dict(raw)
 
 
 def invitation_words(invitation: dict[str, Any]) -> str:
@@ -132,7 +128,7 @@ def accept(path: Path, data: Path, key: Path | None, folder: Path | None, readin
     return made, key_words(name, read_public(f"{key}.pub"))
 
 
-def _proof(secret: str, reply: dict[str, Any]) -> str:
+def _proof(secret: str, reply: Mapping[str, Any]) -> str:
     signed = {name: reply.get(name) for name in ("kind", "party", "public", "columns")}
     text = json.dumps(signed, sort_keys=True, ensure_ascii=False).encode()
     return hmac.new(bytes.fromhex(secret), text, hashlib.sha256).hexdigest()
@@ -146,8 +142,8 @@ def admit_reply(file: Path, path: Path, vouched: Sequence[Path] = ()) -> str:
     DataError
         The reply does not answer an invitation of this federation, or not the last one of that party.
     """
-    reply = _object(path, "Ask the party for its reply again.")
-    if reply.get("kind") != REPLY:
+    reply: Any = read_json(path, "Ask the party for its reply again.")
+    if not is_mapping(reply) or reply.get("kind") != REPLY:
         raise DataError(f"{path} is no reply. Give the file that fedfactor accept wrote.")
     name = str(reply.get("party", ""))
     place = file.resolve().parent / "server" / INVITED
@@ -159,11 +155,11 @@ def admit_reply(file: Path, path: Path, vouched: Sequence[Path] = ()) -> str:
         raise DataError(f"The invitation of {name!r} was good until {about['until']}. Invite that party again.")
     if not hmac.compare_digest(_proof(about["secret"], reply), str(reply.get("proof", ""))):
         raise DataError(
-            f"{path} does not answer the last invitation of {name!r}: somebody changed it, or it answers an earlier "
+            f"{path} does not answer the last invitation of {name!r}: it was changed, or it answers an earlier "
             "one. Ask the party for its reply again, or invite it again."
         )
-    columns: list[Any] = cast("list[Any]", reply["columns"]) if isinstance(reply.get("columns"), list) else []
-    if not columns or len({*map(str, columns)}) < len(columns):
+    columns = reply["columns"]
+    if not is_list(columns) or not columns or len({*map(str, columns)}) < len(columns):
         raise DataError(f"{path} names no columns, or one of them twice. Ask the party for its reply again.")
     public = write_atomic(place.with_name(f"{name}.key.pub"), str(reply["public"]).encode(), mode=0o644)
     try:
@@ -219,11 +215,7 @@ class Enrolled:
 
     def reading(self) -> Reading:
         """Return how the rows are read."""
-        kept: dict[str, Any] = {
-            name: tuple(cast("list[Any]", v)) if isinstance(v, list) else v
-            for name, v in self._about["reading"].items()
-        }
-        return Reading(**kept)
+        return Reading(**with_tuples(self._about["reading"]))
 
     def use_key(self, key: Path) -> None:
         """Take another key from now on."""

@@ -16,6 +16,13 @@ from fedfactor.federation.terms import Terms
 from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.server import START
 
+SHOWN = (
+    "Under secure aggregation without noise, the sums of a refit and those before it differ by what the leaving party "
+    "sent, and all parties see both. Let all parties agree to that first ([privacy] allow = "
+    '["removal"]), or let the remaining parties run from the beginning with another [run] seed.'
+)
+"""Why a run does not start where one with a further party ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -92,7 +99,10 @@ def start_next_at(file: Path, folder: Path, run: str = "") -> Terms:
     chosen = [version for version in known if version.run == run] if run else known[-1:]
     if not chosen:
         raise DataError(f"There is no run {run!r} to start at. There are: {', '.join(each.run for each in known)}.")
-    content = Terms.read(file).content
+    now = Terms.read(file)
+    if set(chosen[0].parties) - set(now.names) and not now.consents_to_removal:
+        raise DataError(SHOWN)
+    content = now.content
     terms = terms_writer.save(file, {**content, "run": {**content["run"], "start": chosen[0].components}})
     Journal(folder).write("next version agreed", start=terms.start, terms=terms.fingerprint)
     return terms

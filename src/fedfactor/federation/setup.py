@@ -117,7 +117,7 @@ def _set(content: dict[str, Any], settings: Sequence[str]) -> None:
             value: Any = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             value = text  # a text needs no quotation marks
-        if type(value) not in (bool, int, float, str, list, dict):
+        if hasattr(value, "isoformat"):
             value = text  # a day stays a text
         usual = DEFAULTS[section].get(entry)
         content[section][entry] = float(value) if isinstance(usual, float) and type(value) is int else value

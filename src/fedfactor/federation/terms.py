@@ -278,8 +278,8 @@ class Terms:
         for entry in ("minimum_rows", "column_rows", "column_parties"):
             if type(privacy[entry]) is not int or privacy[entry] < 0:
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
-        if not isinstance(privacy["allow"], list) or set(privacy["allow"]) - {"small-client"}:
-            raise TermsError(f"[privacy] allow = {privacy['allow']!r} can hold 'small-client', and nothing else.")
+        if not isinstance(privacy["allow"], list) or set(privacy["allow"]) - {"small-client", "removal"}:
+            raise TermsError(f"[privacy] allow = {privacy['allow']!r} can hold 'small-client' and 'removal' only.")
         self._check_limits()
         if not isinstance(privacy["report_error"], bool):  # the text "false" would count as yes
             raise TermsError(f"[privacy] report_error = {privacy['report_error']!r} must be true or false.")
@@ -362,6 +362,11 @@ class Terms:
     def features(self) -> tuple[str, ...]:
         """The agreed columns."""
         return tuple(self.content["features"]["names"])
+
+    @property
+    def consents_to_removal(self) -> bool:
+        """Whether sums before and after a party left may both be seen; their difference is what it sent."""
+        return not self.secure or bool(self.noise) or "removal" in self.content["privacy"]["allow"]
 
     @property
     def by_columns(self) -> bool:

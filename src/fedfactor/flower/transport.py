@@ -24,8 +24,8 @@ FRESH = 1.0
 """Seconds for which a list of nodes is good."""
 
 AGAIN = 20.0
-"""Seconds after which a node that did not identify itself is asked again. A question that is repeated waits twice as
-long each time: a node works on its messages one after the other, and a slow one would only get further behind."""
+"""Seconds after which a node that did not answer is asked again. A question that is repeated waits twice as long each
+time: a node works on its messages one after the other, and a slow one would only get further behind."""
 
 KEPT = 4
 """Questions per node whose answers are still collected: answers to older ones are of no use."""
@@ -76,7 +76,7 @@ class GridTransport:
         self._asked: dict[str, Asked] = {}
         self._names: dict[int, tuple[str, bool]] = {}
         self._since: dict[int, float] = {}
-        self._tried: dict[int, float] = {}
+        self._tried: dict[int, tuple[float, int]] = {}
         self._present: dict[str, str] = {}
         self._addresses: dict[str, int] = {}
         self._looked = float("-inf")
@@ -104,13 +104,20 @@ class GridTransport:
         self._addresses = {name: node for name, (_, _, node) in found.items()}
         self._present = {name: f"{node} {since}" for name, (_, since, node) in found.items()}
         settled = {node for node, (_, agreed) in self._names.items() if agreed}
-        due = [n for n in sorted(online - settled) if now - self._tried.get(n, float("-inf")) >= AGAIN]
-        self._tried |= dict.fromkeys(due, now)
+        due = [node for node in sorted(online - settled) if self._is_due(node, now)]
+        self._tried |= {node: (now, self._tried.get(node, (now, 0))[1] + 1) for node in due}
         self._push([Asked(node, "identify", secrets.token_bytes(32)) for node in due])
         self._looked = time.monotonic()
 
+    def _is_due(self, node: int, now: float) -> bool:
+        """Return whether a node is to be asked who it is: first at once, and later the more seldom it answers."""
+        when, times = self._tried.get(node, (float("-inf"), 0))
+        return now - when >= AGAIN * 2 ** max(times - 1, 0)
+
     def _identify(self, asked: Asked, message: Message) -> None:
         """Learn which party answers at a node; one that signed other terms is asked too, and refuses."""
+        if asked.node in self._tried:
+            self._tried[asked.node] = self._tried[asked.node][0], 1
         if message.has_error():
             logger.warning("Node %d cannot answer: see the log of its SuperNode.", asked.node)
             return

@@ -54,8 +54,8 @@ class PooledNMF(ColumnSplitEstimator, IncrementalFit, PrivateComponents):
     momentum : bool, default=True
         Extrapolate V between rounds, with restarts.
     tol : float, at least 0, default=0.0001
-        The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all
-        rounds.
+        The run has converged when three rounds in a row lower the loss by less than this share of it, and all further
+        rounds are expected to lower it by less than 50 times this share; 0 uses all rounds.
     loss : float or str, default="frobenius"
         Loss to be minimized: a name or the β of a β-divergence, as ``beta_loss`` of scikit-learn. ``"frobenius"``
         (2): squared error; ``"kullback-leibler"`` (1): :math:`\sum x \log(x / uv) - x + uv`, for counts;
@@ -102,7 +102,7 @@ class PooledNMF(ColumnSplitEstimator, IncrementalFit, PrivateComponents):
         Initialize ``fit`` with the ``components_`` of the last fit (one initialization only); see also
         ``partial_fit``.
     rounds : int, optional
-        Maximum number of rounds; default 100. ``max_iter`` is an alias.
+        Maximum number of rounds; default 2,000. ``max_iter`` is an alias.
     n_clients : int, default=1
         Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
         given.

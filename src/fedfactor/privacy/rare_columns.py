@@ -1,4 +1,4 @@
-"""Columns that too few rows fill: found by secure aggregation of counts, and kept out of everything that follows."""
+"""Columns that too few rows fill: found by securely aggregated counts, and kept out of everything that follows."""
 
 from __future__ import annotations
 

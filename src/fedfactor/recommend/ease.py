@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +21,7 @@ from fedfactor.recommend.alternating_least_squares import half_size
 from fedfactor.recommend.holdout_cells import only_cells
 from fedfactor.recommend.item_weights import (
     balanced_rows,
+    chosen_ridge,
     common_pairs,
     gram_half,
     gram_pairs,
@@ -32,8 +34,13 @@ from fedfactor.recommend.item_weights import (
 )
 from fedfactor.recommend.rating_model import observed
 
+logger = logging.getLogger(__name__)
+
 BLOCK = 256
 """Users whose scores of all items exist at one time."""
+
+USUAL_RIDGE = 40.0
+"""The regularization where none is chosen from the data."""
 
 TENTH = 0.1
 """Share of the whole upload that ``low_rank="auto"`` sends."""
@@ -206,7 +213,13 @@ class PooledEASE(Algorithm):
         default=None,
         at_least=1,
     )
-    ridge: float = setting("Regularisation λ of the weights.", default=40.0, above=0)
+    ridge: float | Literal["auto"] = setting(
+        'Regularization λ of the weights. ``"auto"``: the value with the least generalized cross-validation error, '
+        "which follows from the Gram matrix and the number of users that are aggregated anyway; 40 for the low-rank "
+        "form and where noise protects rows.",
+        default="auto",
+        above=0,
+    )
     counts: Literal["log", "binary", "raw"] = setting(
         "What a stored number r stands for: :math:`\\log_2(1 + r)`, 1, or r itself.", default="log"
     )
@@ -282,10 +295,21 @@ class PooledEASE(Algorithm):
         m, none = meta.n_features, np.int64(0)
         every = np.arange(m)
         zeros = np.zeros(m, meta.dtype)
-        server = Server(every, none, zeros, np.float64(0), zeros, every[:0], every[:0], np.float64(self.ridge), none)
+        ridge = np.float64(self._fixed_ridge)
+        server = Server(every, none, zeros, np.float64(0), zeros, every[:0], every[:0], ridge, none)
+        if self.ridge == "auto" and self.row_clip is not None:
+            logger.warning(
+                "PooledEASE cannot choose ridge from sums with noise; it is fixed at %g. Set ridge to another value if "
+                "you know a better one from public data.",
+                self._fixed_ridge,
+            )
         if self.held is not None:
             return server, AskGram(np.asarray(self.held.totals.columns))
         return server, Count(none) if self.row_clip is None else self._ask(every)
+
+    @property
+    def _fixed_ridge(self) -> float:
+        return USUAL_RIDGE if self.ridge == "auto" else float(self.ridge)
 
     def _ask(self, columns: Array) -> AskGram | AskDiagonal:
         return AskGram(columns) if self.low_rank is None else AskDiagonal(columns)
@@ -354,7 +378,7 @@ class PooledEASE(Algorithm):
         if isinstance(up, Gram):
             return self._solved(state, up)
         noisy = self.row_clip is not None
-        F, H = pair_weights(up.entries, state.diagonal, state.order, state.depth, float(self.ridge), noisy=noisy)
+        F, H = pair_weights(up.entries, state.diagonal, state.order, state.depth, self._fixed_ridge, noisy=noisy)
         kind, done = up.entries.dtype, replace(state, done=np.int64(1))
         return done, Weights(state.columns, H.astype(kind), F.astype(kind), state.order, state.depth)
 
@@ -372,7 +396,9 @@ class PooledEASE(Algorithm):
         if sums.pairs is not None:
             pairs = np.rint(_symmetric(sums.pairs, len(columns)))[enough][:, enough]
             G = unlikely_pairs(G, pairs, self.min_pairs, float(0 if sums.rows is None else sums.rows))
-        B, ridge = item_weights(G, float(self.ridge))
+        users = 0.0 if sums.rows is None else float(sums.rows)
+        chosen = chosen_ridge(G, users) if self.ridge == "auto" and self.row_clip is None else None
+        B, ridge = item_weights(G, self._fixed_ridge if chosen is None else chosen)
         totals = Totals(columns, sums) if self.row_clip is None else None
         state = replace(state, columns=columns[enough], ridge=np.float64(ridge), done=np.int64(1), totals=totals)
         return state, Weights(state.columns, B.astype(up.half.dtype))

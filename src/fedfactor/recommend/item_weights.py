@@ -10,6 +10,7 @@ from fedfactor.core.pytree import Array
 
 __all__ = [
     "balanced_rows",
+    "chosen_ridge",
     "common_pairs",
     "gram_half",
     "gram_pairs",
@@ -21,6 +22,9 @@ __all__ = [
     "unlikely_pairs",
     "which_pairs",
 ]
+
+HEAVIEST = 3000
+"""Columns of largest weight that a regularization is chosen on: eigenvalues of more would take minutes."""
 
 
 def units(R: Array, counts: str) -> scipy.sparse.csr_array:
@@ -213,6 +217,53 @@ def item_weights(G: Array, ridge: float) -> tuple[np.ndarray, float]:
     B = -P / np.diag(P)
     np.fill_diagonal(B, 0.0)
     return B, ridge
+
+
+def chosen_ridge(G: Array, n_rows: float) -> float | None:
+    r"""Return the λ of least generalized cross-validation error; None where it tells nothing.
+
+    Each item is a ridge regression on the others. Its squared residual and its degrees of freedom follow from
+    :math:`P = (X^\top X + \lambda I)^{-1}`, hence from the Gram matrix, whose eigenvalues serve every λ:
+
+    .. math:: \sum_j \frac{(P\, X^\top X\, P)_{jj} / P_{jj}^2}{(1 - \mathrm{df}_j / n)^2}, \quad
+              \mathrm{df}_j = m - 1 - \lambda \Big(\mathrm{tr} P - \frac{(P^2)_{jj}}{P_{jj}}\Big)
+
+    References
+    ----------
+    .. [1] G. H. Golub, M. Heath, G. Wahba, "Generalized cross-validation as a method for choosing a good ridge
+       parameter", Technometrics 21 (1979). doi:10.1080/00401706.1979.10489751
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).random((50, 8))
+    >>> X[:, 4:] = X[:, :4]  # each item has a twin: little is to be shrunk
+    >>> chosen_ridge(X.T @ X, 50) < chosen_ridge(50 * np.eye(8) + X.T @ X / 50, 50)
+    True
+    """
+    A = np.asarray(G, np.float64)
+    weight = np.diag(A)
+    if len(A) > HEAVIEST:
+        heaviest = np.sort(np.argsort(-weight, kind="stable")[:HEAVIEST])
+        A = A[np.ix_(heaviest, heaviest)]
+    if len(A) < 2 or not n_rows > 1 or not np.trace(A) > 0:
+        return None
+    values, Q = scipy.linalg.eigh(A, check_finite=False)
+    values = np.maximum(values, 0)
+    squares = Q * Q
+    best = np.inf
+    chosen = None
+    for ridge in values.mean() * 2.0 ** np.arange(-8, 8.5, 0.5):
+        shrunk = 1 / (values + ridge)
+        diagonal = squares @ shrunk
+        residual = squares @ (shrunk**2 * values) / diagonal**2
+        freedom = len(A) - 1 - ridge * (shrunk.sum() - squares @ shrunk**2 / diagonal)
+        if (freedom >= n_rows).any():
+            continue
+        error = float((residual / (1 - freedom / n_rows) ** 2).sum())
+        if error < best:
+            best = error
+            chosen = float(ridge)
+    return chosen
 
 
 def _safe_cholesky(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:

@@ -28,8 +28,9 @@ class PooledEASE(KeepsUsers):
         None: the whole Gram matrix is sent. A number d: only pairs with the d heaviest items, and the others as
         expected by chance; the weights then have rank d off the diagonal. ``"auto"``: d for a tenth of the upload.
         For catalogues of a thousand items or more.
-    ridge : float, above 0, default=40.0
-        Regularization λ of the weights.
+    ridge : float, above 0, or "auto", default="auto"
+        Regularization λ of the weights. ``"auto"``: the value of least generalized cross-validation error, from the
+        aggregated Gram matrix and the number of users; 40 for the low-rank form and under noise.
     counts : {"log", "binary", "raw"}, default="log"
         Meaning of a stored number r: :math:`\log_2(1 + r)`, 1, or r.
     balance : float in [0, 1], default=0.5
@@ -73,7 +74,7 @@ class PooledEASE(KeepsUsers):
         self,
         low_rank: int | Literal["auto"] | None = None,
         *,
-        ridge: float = 40.0,
+        ridge: float | Literal["auto"] = "auto",
         counts: Literal["log", "binary", "raw"] = "log",
         balance: float = 0.5,
         min_users: int = 3,
@@ -112,7 +113,7 @@ class PooledRidge(CatalogueRecommender):
 
     Parameters
     ----------
-    n_components : int, at least 1, default=32
+    n_components : int, at least 1, default=128
         Directions d; fewer where there are fewer common items.
     ridge : float, above 0, default=30.0
         Regularization λ of the coefficients.
@@ -154,7 +155,7 @@ class PooledRidge(CatalogueRecommender):
 
     def __init__(
         self,
-        n_components: int = 32,
+        n_components: int = 128,
         *,
         ridge: float = 30.0,
         min_users: int = 3,

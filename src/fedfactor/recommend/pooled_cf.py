@@ -235,7 +235,7 @@ class PooledCF(Algorithm):
         if self.begin is not None:
             self.begin.check(self, meta)
 
-    def starting_at(self, V: Array) -> PooledCF:
+    def warm_started(self, V: Array) -> PooledCF:
         """Start at the items' factors of an earlier run: users are solved from them in the first exchange.
 
         Of a run with biases V has two further rows, which a run finds by itself.

@@ -133,7 +133,12 @@ class PooledRidge(Algorithm):
     (3, (15, 4), (4, 9))
     """
 
-    n_components: int = setting("Directions d; fewer where there are fewer common items.", default=32, at_least=1)
+    n_components: int = setting(
+        "Directions d; fewer where there are fewer common items. The ridge shrinks those that explain little: a large "
+        "d costs traffic, d numbers for each item, rather than accuracy.",
+        default=128,
+        at_least=1,
+    )
     ridge: float = setting("Regularisation λ of the coefficients.", default=30.0, above=0)
     min_users: int = setting(
         "Items that fewer of an owner's users touched are not published: coefficients of an item of one user are that "

@@ -84,7 +84,7 @@ def _round(said: dict[str, Any]) -> RoundRecord:
 def method_of(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
     """Make the algorithm that a record names, with its settings; a record that leaves out the rank has the V's."""
     if record["algorithm"] not in dir(algorithms):
-        raise other_version(out, f"there is no algorithm {str(record['algorithm'])[:40]!r}.", record)
+        raise other_version(out, f"fedfactor has no algorithm {str(record['algorithm'])[:40]!r}.", record)
     kind = getattr(algorithms, record["algorithm"])
     known = {each.name: each for each in settings_of_class(kind, offered=False)}
     for name in record["settings"]:

@@ -213,8 +213,8 @@ class PooledBMF(Algorithm):
                 "under secure aggregation."
             )
 
-    def starting_at(self, V: Array) -> PooledBMF:
-        """Start at the V of an earlier run: the search by counts goes on with its descent, without a choice."""
+    def warm_started(self, V: Array) -> PooledBMF:
+        """Start at the V of an earlier run, from which the search by counts descends, and exchanges components."""
         return replace(self, begin=Begin(V))
 
     @property

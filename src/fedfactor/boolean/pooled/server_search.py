@@ -268,7 +268,7 @@ def _next(algorithm: Any, size: Sizes, state: Search, up: Any, index: int) -> tu
         case Totals():
             return _after_totals(algorithm, size, state, up)
         case Repeats():
-            return _ask_first(algorithm, size, state, sampled_share(algorithm.sample, up))
+            return _ask_singles(state, sampled_share(algorithm.sample, up))
         case Together():
             return _after_counts(algorithm, size, state, up)
         case Gains():
@@ -294,15 +294,10 @@ def _after_totals(algorithm: Any, size: Sizes, state: Search, up: Totals) -> tup
         return _end(size, replace(state, best_wrong=np.int64(0)))
     if int(up.rows) > algorithm.sample:
         return state, AskRepeats(np.int64(size.k))
-    return _ask_first(algorithm, size, state, 1.0)
+    return _ask_singles(state, 1.0)
 
 
-def _ask_first(algorithm: Any, size: Sizes, state: Search, share: float) -> tuple[Search, Any]:
-    """Count pairs of columns, from which components are chosen; or descend from those of an earlier run."""
-    if algorithm.begin is not None:
-        V = to_octets(np.rint(to_numpy(algorithm.begin.V)).astype(np.uint8))
-        state = _at(state, DESCENT, share=np.float64(share), pool=np.zeros((0, size.octets), np.uint8))
-        return _ask_votes(state, V[None], np.ones(1, np.int32), np.full(1, -1, np.int32))
+def _ask_singles(state: Search, share: float) -> tuple[Search, AskTogether]:
     state = _at(state, SINGLES, share=np.float64(share))
     return state, AskTogether(state.columns, state.share)
 
@@ -357,6 +352,12 @@ def _after_counts(algorithm: Any, size: Sizes, state: Search, up: Together) -> t
         if (columns >= 0).any():
             return _at(state, PAIRS, columns=columns, sets=sets, set_gains=gains), AskTogether(columns, state.share)
     candidates = np.array([most_promising(*part, size.candidates) for part in zip(sets, gains, strict=True)])
+    if algorithm.begin is not None:  # components of an earlier run stand in for a choice among the candidates
+        V = np.stack([to_octets(each) for each in (_whole(algorithm.begin.V), _frequent(np.asarray(state.ones), size))])
+        state = _at(state, DESCENT, columns=None, sets=None, set_gains=None, known=None)
+        # The best candidates of all thresholds take turns.
+        state = replace(state, pool=candidates.swapaxes(0, 1).reshape(-1, size.octets))
+        return _ask_votes(state, V, np.ones(2, np.int32), np.full(2, -1, np.int32))
     picks = np.full((size.starts, size.k), -1, np.int32)
     state = _at(state, GREEDY, columns=None, sets=None, set_gains=None, known=None, picks=picks)
     state = replace(state, candidates=candidates)
@@ -393,6 +394,10 @@ def _after_gains(size: Sizes, state: Search, up: Gains) -> tuple[Search, Any]:
     stacked, penalty = _distinct(np.array(V), penalty)
     state = _at(state, DESCENT, candidates=None, picks=None, pool=np.zeros((0, size.octets), np.uint8))
     return _ask_votes(state, stacked, penalty, np.full(len(stacked), -1, np.int32))
+
+
+def _whole(V: Array) -> np.ndarray:
+    return np.rint(to_numpy(V)).astype(np.uint8)
 
 
 def _frequent(ones: np.ndarray, size: Sizes) -> np.ndarray:
@@ -471,7 +476,8 @@ def _after_descent(algorithm: Any, size: Sizes, state: Search, up: Votes, index:
     going = np.arange(len(V))
     if step == SOFT + RACE:
         order = np.argsort(wrong, kind="stable")
-        state = replace(state, pool=_pooled(V[order].reshape(-1, size.octets), size))
+        rows = np.concatenate([V[order].reshape(-1, size.octets), np.asarray(state.pool)])
+        state = replace(state, pool=_pooled(rows, size))
         going = order[:FINALISTS]
     if step >= SOFT + RACE:
         going = going[moved[going]]

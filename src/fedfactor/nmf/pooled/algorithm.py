@@ -35,12 +35,14 @@ from fedfactor.linalg.row_clipping import (
 from fedfactor.linalg.single_pass import Pass, go_together, passes
 from fedfactor.nmf.pooled import initialization as pooled_start
 from fedfactor.nmf.pooled.extrapolation import (
+    PATIENCE,
     Extrapolation,
     as_leaf,
     beside,
     cohort,
     is_zero,
     margin,
+    more_rounds,
     stand_in,
 )
 from fedfactor.nmf.pooled.initialization import FIRST_STEPS, Alone, Wide, WideSums
@@ -58,11 +60,16 @@ from fedfactor.nmf.pooled.regularization import (
     pay_of_V,
     weight_of,
 )
-from fedfactor.nmf.pooled.restarts import MOST_RESTARTS, SAME_LOSS, Begun, first_begun, is_stuck
+from fedfactor.nmf.pooled.restarts import (
+    MOST_RESTARTS,
+    SAME_LOSS,
+    Begun,
+    first_begun,
+    is_stuck,
+    shares_of,
+    split,
+)
 from fedfactor.nmf.pooled.warm_start import Begin, beside_held, in_units
-
-PATIENCE = 3
-"""Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
 
 
 @record("pooled_nmf.Factor")
@@ -130,6 +137,8 @@ class Server:
     sse: Array
     total: Array
     flat: Array
+    mean: Array
+    count: Array
     misfit: Array | None = None
     units: Array | None = None
     begun: Begun | None = None
@@ -187,8 +196,8 @@ class PooledNMF(Algorithm):
     server_steps: int = setting("Sweeps over V in each round (a divergence takes one step).", default=10, at_least=1)
     momentum: bool = setting("Extrapolate V, with restarts.", default=True)
     tol: float = setting(
-        "The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all "
-        "rounds.",
+        "The run has converged when three rounds in a row lower the loss by less than this share of it, and all "
+        "further rounds are expected to lower it by less than 50 times this share; 0 uses all rounds.",
         default=1e-4,
         at_least=0,
     )
@@ -279,6 +288,7 @@ class PooledNMF(Algorithm):
     handles_missing: ClassVar[bool] = True
     handles_tensors: ClassVar[bool] = True
     weighs_means: ClassVar[bool] = True
+    default_rounds: ClassVar[int] = 2000
 
     @property
     def handles_half(self) -> bool:
@@ -357,9 +367,11 @@ class PooledNMF(Algorithm):
             sse=np.float64(np.nan),
             total=np.float64(np.nan),
             flat=np.float64(0),
+            mean=np.float64(0),
+            count=np.float64(0),
             misfit=misfit,
             units=units,
-            begun=None if kind.squared else first_begun(),
+            begun=None if kind.squared and self._held is not None else first_begun(),
             clip=clip,
         )
         return server, down
@@ -491,8 +503,10 @@ class PooledNMF(Algorithm):
         V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
         whole = np.nan if up.total is None else float(up.total)
         # On a GPU the loss decides there, without synchronization.
-        beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
-        pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
+        known = (state.beta, state.beta_most, state.flat, state.mean, state.count)
+        *numbers, before = beside(loss, *known, state.loss if same else np.inf)
+        beta = numbers[0]
+        pace = Extrapolation(*numbers).after(loss, before, self.tol, margin(whole, loss))
         since = at.index - (0 if state.begun is None else int(state.begun.index))
         if since < kind.least_rounds:
             pace = replace(pace, flat=0)
@@ -517,29 +531,45 @@ class PooledNMF(Algorithm):
             sse=as_leaf(np.nan if sse is None else sse),
             total=np.float64(whole),
             flat=as_leaf(pace.flat),
+            mean=as_leaf(pace.mean),
+            count=as_leaf(pace.count),
             misfit=None if state.misfit is None else misfit_after(state.misfit, up),
             units=None if state.units is None else state.units * as_like(divide[:, 0], state.units),
         )
-        if server.begun is not None and self.converged(server):
+        # On a GPU the squared loss decides there, and no round waits for it.
+        if server.begun is not None and not hasattr(loss, "is_cuda") and self._stands(server):
             return self._leave_if_stuck(server, server.begun, pooled, at)
         return server, Factor(server.sent, server.misfit, server.units)
 
     def _leave_if_stuck(self, state: Server, begun: Begun, pooled: Any, at: Round) -> tuple[Server, Factor | Wide]:
-        """Restart by wide rounds where multiplicative steps stand still at collinear, dead or locked components."""
+        """Restart where steps stand still at collinear, dead or locked components.
+
+        The squared error restarts from a V whose stuck components are split, which needs no further message. Others do
+        by wide rounds, since multiplicative steps do not bring back what is zero.
+        """
         down = Factor(state.sent, state.misfit, state.units)
-        no_better = int(begun.restarts) > 0 and float(state.loss) >= SAME_LOSS * float(begun.loss)
-        if no_better or not is_stuck(state.V, pooled.N, pooled.D, state.loss):
+        if int(begun.restarts) > 0 and float(state.loss) >= SAME_LOSS * float(begun.loss):
             return state, down
-        if int(begun.restarts) >= MOST_RESTARTS:
-            return replace(state, flat=np.float64(0)), down
         restarts = int(begun.restarts) + 1
         rng = np.random.default_rng([int(state.stream), restarts])
+        squared = find_loss(self.loss).squared
+        parted = split(state.V, shares_of(state.V, pooled), rng) if squared else None
+        if parted is None and (squared or not is_stuck(state.V, pooled.N, pooled.D, state.loss)):
+            return state, down
+        if restarts > MOST_RESTARTS:
+            return replace(state, flat=np.float64(0)), down
+        state = replace(state, flat=np.float64(0), beta=np.float64(0.5), beta_most=np.float64(1.0))
+        if parted is not None:
+            begun = replace(begun, index=np.int64(at.index), restarts=np.int64(restarts), loss=state.loss)
+            V = parted / find_loss(self.loss).lengths(parted)
+            state = replace(state, V=V, sent=V, begun=begun, loss=np.float64(np.inf))
+            return state, replace(down, V=V)
         k, m = state.V.shape
         wide = Wide(as_like(unit_rows(rng.exponential(size=(pooled_start.wide_width(k, m), m))), state.V))
         begun = Begun(np.int64(0), np.int64(at.index), np.int64(restarts), state.loss)
         stream = rng.integers(2**63, dtype=np.uint64)
         fresh = replace(state, sent=wide.V, up=None, begun=begun, stream=stream, loss=np.float64(np.inf))
-        return replace(fresh, flat=np.float64(0), beta=np.float64(0.5), beta_most=np.float64(1.0)), wide
+        return fresh, wide
 
     def _noisy_step(self, state: Server, up: RowGradients | RowSteps, at: Round) -> tuple[Server, Factor]:
         """Take a public or damped step along summed gradients, and keep a running mean of the iterates to end with."""
@@ -623,11 +653,20 @@ class PooledNMF(Algorithm):
         """Return whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
 
+    def _stands(self, state: Server) -> bool:
+        """Whether steps are so small that a restart may be due: multiplicative ones leave a saddle slowly."""
+        return self.tol > 0 and int(state.flat) >= (PATIENCE if find_loss(self.loss).squared else PATIENCE - 1)
+
     def report(self, state: Server) -> dict[str, float]:
-        """Return the relative error of those who took part, as far as the sums say it."""
+        """Return the relative error of those who took part, as far as sums say it, and the rounds still expected."""
         sse = float(state.sse)
         total = float(state.total)
-        return {"relative_error": float(np.sqrt(sse / total))} if total > 0 and np.isfinite(sse) else {}
+        if not (total > 0 and np.isfinite(sse)):
+            return {}
+        found = {"relative_error": float(np.sqrt(sse / total))}
+        if self.tol > 0:
+            found["more_rounds"] = more_rounds(float(state.mean), float(state.count), float(state.loss), self.tol)
+        return found
 
     def finish(self, shard: Shard, state: Local, down: Factor | Wide | Alone) -> LocalFactors:
         """Solve U for the final V."""
