@@ -8,7 +8,7 @@ from fedfactor import algorithms
 from fedfactor.core.algorithm import Algorithm
 
 RECOMMENDERS = ("Biases", "FCF", "FedMF", "FedSPLIT", "PooledCF", "PooledCNMF", "PooledEASE", "Popularity")
-"""Those that recommend from one list of items: their results are kept with users and ratings of each owner."""
+"""Those that recommend from one list of items: their results are kept with users and ratings of each client."""
 
 
 def command_name(name: str) -> str:

@@ -76,7 +76,7 @@ class Robust(Transform):
             )
 
     def withstands(self, n_clients: int) -> int:
-        """Count the hostile clients, of so many, that cannot move a number beyond what honest ones say.
+        """Return how many hostile clients cannot move a number beyond the range of honest ones.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Rows that a Boolean search hands to all owners, as candidates or components that one single row proposed."""
+"""Rows that a Boolean search hands to all clients, as candidates or components that one single row proposed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["row_exposure"]
 
 
 def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation) -> Finding:
-    """Look for whole rows among the sets of columns that owners receive in a run of PooledBMF.
+    """Look for whole rows among the sets of columns that clients receive in a run of PooledBMF.
 
     Parameters
     ----------
     rounds : list of (round, summed upload, download)
         What a :class:`~fedfactor.privacy.Listener` kept.
     federation : Federation
-        The owners of that run.
+        The clients of that run.
 
     Returns
     -------
@@ -33,7 +33,7 @@ def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation)
         many some received set equals. ``rows_published``: of these, those that only the row itself can have proposed:
         none of its columns shares each of the others with a second row. (The rest are patterns of many rows that one
         row happens to have in full.) For the server ``counts_of_one``: the share of the co-occurrence counts above
-        zero that speak of one single row.
+        zero that belong to one single row.
     """
     sets: set[bytes] = set()
     counts = 0

@@ -1,4 +1,4 @@
-"""What an attack found, and the words an audit may say."""
+"""What an attack found, and the verdicts of an audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What weights between items say about pairs of items that a single user touched."""
+"""What weights between items reveal about pairs of items that a single user touched."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def gram_from_weights(B: np.ndarray) -> np.ndarray:
 
 
 def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None = None) -> Finding:
-    """Ask of pairs of items whether one user touched both, or none did, from the weights that all owners receive.
+    """Ask of pairs of items whether one user touched both, or none did, from the weights that all clients receive.
 
     Parameters
     ----------
     B : array of shape (m, m)
         Weights; items without any are left out.
     federation : Federation
-        The owners.
+        The clients.
     told : array of bool of shape (m, m), optional
         Pairs that the weights were made of, in either order; others are not asked about. All, unless given.
 

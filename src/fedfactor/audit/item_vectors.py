@@ -1,4 +1,4 @@
-"""What published item vectors say about the users they were learnt from."""
+"""What published item vectors reveal about the users they were learned from."""
 
 from __future__ import annotations
 

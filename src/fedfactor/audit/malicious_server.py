@@ -33,7 +33,7 @@ LIES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tiny": lambda leaf: leaf * leaf.dtype.type(1e-9),
     "huge": lambda leaf: leaf * leaf.dtype.type(1e9),
 }
-"""What becomes of a matrix of real numbers in a lie. Signs choose which rows speak; sizes make an answer overflow."""
+"""How a false question changes a matrix of reals. Signs choose which rows contribute; sizes cause overflow."""
 
 
 def _honest(heard: Listener, name: str) -> dict[type, list[Tree]]:
@@ -57,7 +57,7 @@ def chosen_downloads(algorithm: Algorithm, federation: Federation, heard: Listen
     algorithm : Algorithm
         Whose ``accepts`` a party asks before it touches rows, after form and finite values are checked.
     federation : Federation
-        The owners.
+        The clients.
     heard : Listener
         What an honest server sent in a run: signs that occur there are no lie.
     """
@@ -98,7 +98,7 @@ def _refused(algorithm: Algorithm, down: Tree, meta: Any, expected: Any) -> bool
 
 
 def refusals_that_tell(algorithm: Algorithm, federation: Federation, heard: Listener, seed: int) -> Finding:
-    """Ask an owner the first question of a run with rows of other sizes: whether it answers must not depend on them."""
+    """Ask a client the first question of a run with rows of other sizes: whether it answers must not depend on them."""
     attack = "answers or refusals that depend on rows"
     claim = "a party's answer is the promised message, whatever its rows hold"
     name = federation.names[0]

@@ -1,4 +1,5 @@
-"""A lower bound on ε from many runs of the real code: one unit is there in half of them, and an attacker says in which.
+"""A lower bound on ε from many runs of the real code: one unit is present in half of them, and an attacker guesses in
+which.
 
 The attacker knows all data, the code, every V that was sent and every sum that was released, but not whether the one
 unit took part. It replays what each world would have sent without noise, and asks which of the two fits better what was
@@ -43,7 +44,7 @@ COLUMNS = 8
 
 @dataclass(frozen=True, slots=True)
 class Worlds:
-    """Owners' rows without and with one unit, and what a claim about that unit is made with."""
+    """Clients' rows without and with one unit, and what a claim about that unit is made with."""
 
     without: Mapping[str, np.ndarray]
     including: Mapping[str, np.ndarray]
@@ -59,14 +60,14 @@ class Worlds:
 
 
 def canary_worlds(asked: DP, *, scale: float = 1.0, seed: int = 0) -> Worlds:
-    """Make small binary data and a unit that adds as much as the claim allows: a row, a subject, or a whole owner.
+    """Make small binary data and a unit that adds as much as the claim allows: a row, a subject, or a whole client.
 
     Parameters
     ----------
     asked : DP
         The claim; public bounds that it leaves open are set to those of the data made here.
     scale : float
-        Size of the ones of an owner that is the unit: large enough that its upload is cut.
+        Size of the ones of a client that is the unit: large enough that its upload is cut.
     seed : int
 
     Examples
@@ -83,7 +84,7 @@ def canary_worlds(asked: DP, *, scale: float = 1.0, seed: int = 0) -> Worlds:
     if asked.unit == "client":
         silent = np.zeros((1, COLUMNS))
         return Worlds({**base, names[-1]: silent}, {**base, names[-1]: scale * np.tile(unit, (2, 1))}, asked)
-    # A subject comes with more rows than count, to every owner that may know it.
+    # A subject comes with more rows than count, to every client that may know it.
     copies = 1 if asked.unit == "row" else asked.cap + 2
     homes = names[-1:] if asked.unit == "row" else names[-asked.known_to :]
     unit[COLUMNS // 2 :] = 0  # a row that no V of few components explains adds most
@@ -193,7 +194,7 @@ def _allowed(plan: Plan) -> float:
 
 
 def _replayed(plan: Plan, heard: Listener, seed: int) -> list[np.ndarray]:
-    """Sum what all owners of one world would have sent along these downloads, bounded but without noise."""
+    """Sum what all clients of one world would have sent along these downloads, bounded but without noise."""
     algorithm = plan.algorithm
     federation = plan.federation
     meta = federation.prepare(algorithm.domain)

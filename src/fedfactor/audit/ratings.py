@@ -1,4 +1,4 @@
-"""What one owner's item factors say about its users' ratings."""
+"""What one client's item factors reveal about its users' ratings."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ ATTACK = "unknown ratings from one owner's item factors and a quarter of its rat
 ATTACKER = "the server, which sees each owner's item factors and knows some of the ratings"
 CLAIM = "no rating can be read from what one owner sends"
 KNOWN = 0.25
-"""Share of an owner's ratings that the attacker knows already."""
+"""Share of a client's ratings that the attacker knows already."""
 OWNERS = 5
-"""Owners that are attacked, the smallest first."""
+"""Clients that are attacked, the smallest first."""
 
 
 def ratings_back(
     R: Any, V: np.ndarray, item: np.ndarray, mu: float, common: np.ndarray, rng: np.random.Generator
 ) -> dict[str, float]:
-    """Find users from a quarter of their ratings and an owner's item factors, and read off the other ratings.
+    """Find users from a quarter of their ratings and a client's item factors, and read off the other ratings.
 
     Parameters
     ----------
     R : CSR matrix of shape (n, m)
-        The owner's ratings.
+        The client's ratings.
     V : array of shape (k, m)
         Item factors that the attacker saw.
     item : array of shape (m,)
@@ -47,7 +47,7 @@ def ratings_back(
     mu : float
         Mean rating.
     common : array of shape (m,)
-        Item biases of all owners together, for the comparison.
+        Item biases of all clients together, for the comparison.
     rng : Generator
 
     Returns
@@ -92,14 +92,14 @@ def ratings_back(
 
 
 def rating_attack(algorithm: Method, federation: Federation, *, seed: int = 0) -> Finding:
-    """Try it on the owners of fewest users, where an owner sends item factors of its own.
+    """Try it on the clients of fewest users, where a client sends item factors of its own.
 
     Parameters
     ----------
     algorithm : estimator or Algorithm
-        One whose owners send item factors that the server sees, such as FedSPLIT.
+        One whose clients send item factors that the server sees, such as FedSPLIT.
     federation : Federation
-        Owners with ratings.
+        Clients with ratings.
     seed : int
 
     Returns
@@ -133,7 +133,7 @@ def _with_bias(V: np.ndarray, item: np.ndarray | None, common: np.ndarray) -> tu
 
 
 def _factors_sent(algorithm: Algorithm, federation: Federation, seed: int) -> dict[str, tuple[np.ndarray, Any]]:
-    """Return the last item factors, and biases, that each owner sends in a message of its own."""
+    """Return the last item factors, and biases, that each client sends in a message of its own."""
     heard = Listener()
     try:
         run(algorithm, federation, seed=seed, privacy=(heard,))

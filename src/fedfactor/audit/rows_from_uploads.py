@@ -1,4 +1,4 @@
-"""Attacks on what owners send: each upload by itself where the server sees it, and their sums."""
+"""Attacks on what clients send: each upload by itself where the server sees it, and their sums."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["SERVER", "dense", "differencing", "rows_from_sums", "rows_from_uploa
 
 SERVER = "the server, which follows the protocol and looks at all it gets"
 LATE = 20
-"""Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
+"""Round in which a client drops out: by then V moves little, and the difference of two sums is that client's part."""
 ROWS = "no row can be read from what the server sees"
 ONE_UPLOAD = "rows from one upload in the clear"
 _COUNTED = ("rows", "recovered", "false", "confirmed")
@@ -58,7 +58,7 @@ def wide_matrices(tree: Any, m: int) -> list[np.ndarray]:
 def _sent_by(
     algorithm: Algorithm, federation: Federation, name: str, heard: Listener, seed: int
 ) -> list[tuple[Tree, Tree, Tree]]:
-    """Replay one owner along what a run sent to it: (upload, download, state then) of each round."""
+    """Replay one client along what a run sent to it: (upload, download, state then) of each round."""
     meta = federation.prepare(algorithm.domain)
     shard = federation.shard(name)
     state = client.begin(algorithm, shard, meta, seed, name)
@@ -71,7 +71,7 @@ def _sent_by(
 
 
 def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
-    """Read rows out of each owner's own uploads, one of every kind; beside secure aggregation, of those seen one by
+    """Read rows out of each client's own uploads, one of every kind; beside secure aggregation, of those seen one by
     one.
     """
     heard = Listener()
@@ -98,7 +98,7 @@ def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *
 
 
 class _Search:
-    """Looks for rows in uploads, owner by owner, and counts what comes back."""
+    """Looks for rows in uploads, client by client, and counts what comes back."""
 
     def __init__(self, n_features: int) -> None:
         self._m = n_features
@@ -108,7 +108,7 @@ class _Search:
         self._looked_at = set[str]()
 
     def owner(self, X: np.ndarray, others: np.ndarray, kinds: dict[type, tuple[Any, Any]]) -> list[np.ndarray]:
-        """Search what one owner sent; return the matrices of the last kind that has any."""
+        """Search what one client sent; return the matrices of the last kind that has any."""
         last: list[np.ndarray] = []
         best = dict.fromkeys(_COUNTED, 0)
         for kind, (up, got) in kinds.items():
@@ -131,7 +131,7 @@ class _Search:
         return last
 
     def finding(self, small: int) -> Finding:
-        """Say what was found, and what could not be searched."""
+        """Return what was found, and what could not be searched."""
         total = self.total
         silent = sorted(self._silent)
         unseen = sorted(self._full - self._looked_at)
@@ -148,7 +148,7 @@ class _Search:
 
 
 def _inference(inferred: list[float], k: int) -> Finding:
-    """Say how well cells were guessed that the attacker did not know."""
+    """Return how well cells were guessed that the attacker did not know."""
     attack = "unknown cells from one upload and a quarter of the cells"
     if not inferred:
         note = f"No owner has as few rows as there are components ({k})."

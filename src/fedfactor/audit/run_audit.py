@@ -54,7 +54,7 @@ def audit(
     seed: int = 0,
     canaries: int = 1000,
 ) -> AuditReport:
-    """Attack a configuration and say what was found.
+    """Attack a configuration and report what was found.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def audit(
 
 
 def _halves(federation: Federation, seed: int) -> tuple[dict[str, Shard], np.ndarray, dict[str, np.ndarray]]:
-    """Keep every second row, drawn at random, out of the run; what else an owner says of its data stays."""
+    """Keep every second row, drawn at random, out of the run; other facts about a client's data stay."""
     rng = np.random.default_rng(seed)
     members: dict[str, Shard] = {}
     others: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""What an owner counts on its own rows in the search for Boolean components. All that comes out are whole numbers.
+"""What a client counts on its own rows in the search for Boolean components. All that comes out are whole numbers.
 
 Equal rows can be merged into one with a multiplicity: every count is then the same to the last bit, in less time.
 Rows are two matrices of bits, the observed ones and the observed zeros, so that a missing cell counts for nothing. A

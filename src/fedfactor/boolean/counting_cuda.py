@@ -1,4 +1,4 @@
-"""What an owner counts in the search for Boolean components, on a CUDA GPU: the counts of the processor, exactly.
+"""What a client counts in the search for Boolean components, on a CUDA GPU: the counts of the processor, exactly.
 
 One bit a cell goes to the GPU and counts come back, so that rows stay packed where the processor keeps them, too.
 Triton comes with torch on Linux; where it is absent the processor counts.

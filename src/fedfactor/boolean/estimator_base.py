@@ -25,7 +25,7 @@ class BooleanRows(Estimator):
     binarize: float | None
 
     def inverse_transform(self, U: Any) -> Array:
-        """Return the Boolean product ``U ∘ V``: what the factors say the rows were.
+        """Return the Boolean product ``U ∘ V``: the rows as approximated by the factors.
 
         Parameters
         ----------
@@ -52,13 +52,13 @@ class BooleanTransformer(BooleanRows, FederatedTransformer):
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
-        V, zeros and ones, shared by all owners.
+        V, zeros and ones, shared by all clients.
     client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each owner, zeros and ones. Only a simulation has them all.
+        U of each client, zeros and ones. Only a simulation has them all.
     loss_ : float
-        Wrong cells over ones, of all owners together.
+        Wrong cells over ones, of all clients together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
+        Loss, recall, precision and similarity, by client, on average and pooled; of the clients in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     """
@@ -93,7 +93,7 @@ class BooleanTransformer(BooleanRows, FederatedTransformer):
         Returns
         -------
         BooleanMetrics
-            Of one owner named ``"new rows"``, or of each.
+            Of one client named ``"new rows"``, or of each.
         """
         check_is_fitted(self)
         factors = self._factors(None)
@@ -115,7 +115,8 @@ class BooleanTransformer(BooleanRows, FederatedTransformer):
             for name in ("metrics_", "loss_"):
                 vars(self).pop(name, None)
             return
-        # On an engine of many processes each holds only its own owners' factors, and measures those; scores are of all.
+        # On an engine of many processes each holds only its own clients' factors, and measures those; scores are of
+        # all.
         names = [name for name in federation.names if name in self.client_factors_]
         rows = {name: federation.shard(name).X for name in names}
         masks = {name: federation.shard(name).mask for name in names}

@@ -211,7 +211,7 @@ class ProximalAveraging(Algorithm):
         return Local(U, U, total, own)
 
     def first_scale(self, shard: Shard, ones: float) -> float:
-        """Return what U is multiplied by, so that UV has the mean of the owner's cells."""
+        """Return what U is multiplied by, so that UV has the mean of the client's cells."""
         cells = max(1, shard.n_rows * shard.n_features)
         return min(1.0, 4 * float(ones) / cells / self.n_components) if self.start != "uniform" else 1.0
 
@@ -227,7 +227,8 @@ class ProximalAveraging(Algorithm):
         if isinstance(down, Wide):
             return state, least_squares.wide_sums(X, V, state.total)
         if U is None or U_prev is None:
-            # All owners solve the same V, so that components mean the same to each of them; a draw would not ensure it.
+            # All clients solve the same V, so that components mean the same to each of them; a draw would not ensure
+            # it.
             U = fit_rows(zeros((shard.n_rows, self.n_components), X), X, V, sweeps=least_squares.FIRST_STEPS)
             U = U_prev = array_namespace(U).clip(U, 0, 1)
         V_prev = V
@@ -295,7 +296,7 @@ class ProximalAveraging(Algorithm):
         return found
 
     def settle(self, state: Server, down: Wide | Factor) -> Factor:
-        """Fold what a run of one round has; say so when no cell of V will be rounded to one."""
+        """Fold the result of a run of one round; warn when no cell of V will be rounded to one."""
         if isinstance(down, Wide):
             down = Factor(down.V if state.up is None else self._folded(state, state.up))
         if not bool((down.V > 0.5).any()):
@@ -341,8 +342,8 @@ class FELB(ProximalAveraging):
     The defaults are sound; ``FELB.paper(k)`` is Algorithm 1 as printed, which recovers planted tiles less often.
     Failures of the sound form are local optima (merged tiles): use restarts (``n_init`` of the estimator).
 
-    Owners start from a common V, and solve U for it: averages of V mix components that do not mean the same to all
-    owners. That V comes from two rounds of least squares with three times the components (`start`), so that components
+    Clients start from a common V, and solve U for it: averages of V mix components that do not mean the same to all
+    clients. That V comes from two rounds of least squares with three times the components (`start`), so that components
     have learnt from the data before they are drawn to 0 and 1. :class:`~fedfactor.algorithms.PooledBMF` has nothing to
     average.
 
@@ -377,7 +378,7 @@ class FALB(ProximalAveraging):
 
     Notes
     -----
-    Everything said of :class:`FELB` holds here.
+    All notes of :class:`FELB` apply.
 
     References
     ----------

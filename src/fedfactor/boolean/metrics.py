@@ -1,4 +1,4 @@
-"""How good a Boolean reconstruction is: by owner, on average, and against the noise floor where it is known."""
+"""How good a Boolean reconstruction is: by client, on average, and against the noise floor where it is known."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["BooleanMetrics", "boolean_metrics", "simplest"]
 
 @dataclass(frozen=True, slots=True)
 class BooleanMetrics:
-    """Quality of Boolean factors over all owners.
+    """Quality of Boolean factors over all clients.
 
     Attributes
     ----------
     loss, recall, precision, similarity : float
-        Means over owners, each owner counting alike, of :class:`~fedfactor.boolean.product.Cells`: wrong cells
+        Means over clients, each client counting alike, of :class:`~fedfactor.boolean.product.Cells`: wrong cells
         over ones, share of the ones found, share of the found that are ones, share of equal cells.
     pooled : Cells
-        The counts of all owners together, with the same four ratios.
+        The counts of all clients together, with the same four ratios.
     by_client : dict of str to Cells
-        The counts of each owner.
+        The counts of each client.
     floor : float or None
         The loss of the factors that the data were made from, where they are known.
     """
@@ -47,7 +47,7 @@ class BooleanMetrics:
 
     @property
     def worst_client(self) -> tuple[str, float]:
-        """The owner with the largest loss, and that loss; of equals the first by name."""
+        """The client with the largest loss, and that loss; of equals the first by name."""
         return max(((name, self.by_client[name].loss) for name in sorted(self.by_client)), key=lambda one: one[1])
 
 
@@ -59,18 +59,18 @@ def boolean_metrics(
     floor: float | None = None,
     masks: Mapping[str, Array | str | None] | None = None,
 ) -> BooleanMetrics:
-    """Compare each owner's rows with ``U ∘ V``.
+    """Compare each client's rows with ``U ∘ V``.
 
     Parameters
     ----------
     X, U : mapping of name to matrix of 0 and 1
-        Each owner's rows and row factor.
+        Each client's rows and row factor.
     V : array of shape (k, m), or mapping of name to array
-        The shared components, or each owner's own.
+        The shared components, or each client's own.
     floor : float, optional
         The loss that no factorization of this rank is expected to undercut, such as ``Planted.floor``.
     masks : mapping of name to mask, optional
-        Which cells of each owner count, as in :class:`~fedfactor.core.client_data.Shard`; by default all.
+        Which cells of each client count, as in :class:`~fedfactor.core.client_data.Shard`; by default all.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def boolean_metrics(
     Notes
     -----
     The FELB paper prints the ratio of Frobenius norms without squares, a recall that counts all equal cells, and a
-    similarity that is a sum of products; here all are counts of cells, so that they lie where their names say.
+    similarity that is a sum of products; here all are counts of cells, so that they have their usual meaning.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def boolean_metrics(
 
 
 def poor_fit(loss: float, V: Array, X: Mapping[str, Array], masks: Mapping[str, Any]) -> str:
-    """Say that nothing, the most frequent columns or one row for all would fit as well; empty where they would not.
+    """Return a note if no component, the most frequent columns or one row for all would fit as well; else empty.
 
     Examples
     --------

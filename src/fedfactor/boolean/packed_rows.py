@@ -23,7 +23,7 @@ class Bits(NamedTuple):
         Observed ones and observed zeros.
     m : int
         Number of columns.
-    card : device or None
+    GPU : device or None
         GPU that counts, if any.
     times : ndarray of int64, shape (n,), or None
         Multiplicity of each row; None: each row occurs once.
@@ -48,7 +48,7 @@ class Bits(NamedTuple):
 
 
 def observed(X: Array, mask: Array | str | None = None) -> Bits:
-    """Pack rows of zeros and ones, of which `mask` says which cells were observed.
+    """Pack rows of zeros and ones, of which `mask` marks the observed cells.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The contract between algorithms and engines.
 
-An algorithm says *what* is computed and *who sends what*; an engine says how it travels. Algorithms are frozen
+An algorithm defines *what* is computed and *who sends what*; an engine defines how it is sent. Algorithms are frozen
 dataclasses whose fields are settings and whose methods are pure: the same arguments give the same results, on every
 engine, in every order.
 """
@@ -58,7 +58,7 @@ class Layout(StrEnum):
 class Meta:
     """What every party may know before round 0.
 
-    ``blocks`` says, of a matrix that lies on a grid, where each client's block is: its row and column of the grid, then
+    ``blocks`` gives, for a matrix on a grid, where each client's block is: its row and column of the grid, then
     its first row of the matrix and the one after its last, and the same for columns.
     """
 
@@ -166,11 +166,11 @@ def algorithm_tag(kind: type) -> str:
 
 @record("core.LocalFactors")
 class LocalFactors:
-    """What an owner keeps at the end: its private rows of U, and the shared V.
+    """What a client keeps at the end: its private rows of U, and the shared V.
 
-    Methods that give owners components of their own put them into ``V_private`` (p × m), and their part of the rows
-    into ``U_private`` (n × p): the rows are ``U V + U_private V_private``. A node that has some columns of V alone says
-    which in ``columns``; one of a grid, where other nodes have the same rows, says in ``rows`` which U speaks for.
+    Methods that give clients components of their own put them into ``V_private`` (p × m), and their part of the rows
+    into ``U_private`` (n × p): the rows are ``U V + U_private V_private``. A node that has some columns of V alone
+    lists them in ``columns``; one of a grid, where other nodes have the same rows, lists in ``rows`` those of its U.
     """
 
     U: Array
@@ -188,7 +188,7 @@ class LocalFactors:
 
 @record("core.Score")
 class Score:
-    """An error that adds up over owners: summed squares of the residual, cells counted, summed squares of the data."""
+    """An error that adds up over clients: summed squares of the residual, cells counted, summed squares of the data."""
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 
@@ -260,7 +260,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def finish(self, shard: Shard, state: Tree, down: Tree) -> LocalFactors:
-        """Return what the owner keeps. Local: nothing is sent."""
+        """Return what the client keeps. Local: nothing is sent."""
 
     @abstractmethod
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
@@ -281,11 +281,11 @@ class Algorithm(ABC):
         return None
 
     def doubt(self, up: Tree) -> str:
-        """Say why an upload cannot be true, or nothing. Engines ask this of each upload that they see in clear."""
+        """Return why an upload cannot be true, or nothing. Engines ask this of each upload that they see in clear."""
         return ""
 
     def accepts(self, down: Tree, meta: Meta) -> str:
-        """Say why no honest server would send such a download, or nothing. Asked before rows are touched.
+        """Return why no honest server would send such a download, or nothing. Asked before rows are touched.
 
         Clients across a network ask this of every download, because a server that may send anything chooses which rows
         speak: with negative entries in V, for example, only rows of one pattern answer. Form and finite values are

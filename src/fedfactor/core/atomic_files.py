@@ -26,7 +26,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes | bytearray | memoryv
         The whole content.
     mode : int, default=0o600
         Permission bits of the result, whatever the umask: what a party computes from its rows is its own unless
-        the caller says otherwise.
+        the caller requests otherwise.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Who owns which rows. Shards are opened lazily and never leave their owner."""
+"""Who owns which rows. Shards are opened lazily and never leave their client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HALVES = ("bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shard:
-    """The rows of one owner.
+    """The rows of one client.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Shard:
         Cells held out for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
         stored cells of a matrix that has them. They must not be observed cells.
     row_ids : tuple of str, optional
-        What the owner calls its rows. They stay with the owner, as the rows do.
+        What the client calls its rows. They stay with the client, as the rows do.
     id_name : str, optional
         The column that the ids came from.
     lost : float, default=0
@@ -148,7 +148,7 @@ def _as_tensor(X: Any, dtype: str) -> Any:
 
 
 class Federation:
-    """Owners by name, each with rows of one matrix.
+    """Clients by name, each with rows of one matrix.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class Federation:
 
     def __init__(self, owners: Mapping[str, Any] | Sequence[Any], *, missing_values: Missing = None) -> None:
         if hasattr(owners, "shape") or isinstance(owners, (str, bytes)):
-            # Its rows, or its column names, would otherwise become owners.
+            # Its rows, or its column names, would otherwise become clients.
             raise DataError(
                 f"A federation needs owners by name, or a list of matrices, but this is one {type(owners).__name__}. "
                 "Give {'a': X} for one owner, or split the rows with fedfactor.data.split_rows(X, labels)."
@@ -199,7 +199,7 @@ class Federation:
         return tuple(self._owners)
 
     def __len__(self) -> int:
-        """Count the owners."""
+        """Count the clients."""
         return len(self._owners)
 
     def __iter__(self) -> Any:
@@ -207,7 +207,7 @@ class Federation:
         return iter(self._owners)
 
     def shard(self, name: str) -> Shard:
-        """Open one owner's rows; the second call returns the same shard."""
+        """Open one client's rows; the second call returns the same shard."""
         if name not in self._open:
             if name not in self._owners:
                 raise KeyError(f"No owner is called {name!r}; the owners are {', '.join(self.names)}.")
@@ -220,28 +220,28 @@ class Federation:
         return self._open[name]
 
     def opener(self, name: str) -> Any:
-        """Return what a worker process needs to open one owner's rows itself: its function, or the rows."""
+        """Return what a worker process needs to open one client's rows itself: its function, or the rows."""
         source = self._owners[name]
         return source if callable(source) else self.shard(name)
 
     @property
     def n_rows(self) -> int:
-        """Rows of all owners together; those of a line of a grid are counted once."""
+        """Rows of all clients together; those of a line of a grid are counted once."""
         shards = [self.shard(name) for name in self.names]
         return sum(shard.n_rows for shard in shards if shard.place is None or shard.place[1] == 0)
 
     @property
     def n_features(self) -> int:
-        """Columns, equal for all owners."""
+        """Columns, equal for all clients."""
         return self.shard(self.names[0]).n_features
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Column names, when the owners have them."""
+        """Column names, when the clients have them."""
         return self.shard(self.names[0]).features
 
     def prepare(self, domain: Domain = Domain.NONNEGATIVE, halves: bool = False) -> Meta:
-        """Open and check every shard, bring all to one dtype and one order of columns, and say what is public.
+        """Open and check every shard, bring all to one dtype and one order of columns, and return the public facts.
 
         Tensors of half precision on a GPU stay as they are with `halves`, and factors are then of single precision;
         without, they become single precision themselves.
@@ -249,7 +249,7 @@ class Federation:
         Raises
         ------
         DataError
-            Empty owners, unequal columns, duplicate or clashing names, values outside the domain; nothing has been
+            Empty clients, unequal columns, duplicate or clashing names, values outside the domain; nothing has been
             computed then.
         """
         found = [self.facts(name) for name in self.names]
@@ -259,14 +259,14 @@ class Federation:
         return meta
 
     def facts(self, name: str) -> Facts:
-        """Open one owner's rows and say what all parties must agree on."""
+        """Open one client's rows and return what all parties must agree on."""
         shard = self.shard(name)
         masked = shard.mask is not None
         size = (shard.n_rows, shard.n_features)
         return Facts(name, *size, library(shard.X), shard.dtype, masked, shard.features, shard.bounds, shard.place)
 
     def adopt(self, first: Facts, meta: Meta, domain: Domain, halves: bool = False) -> float:
-        """Bring the owners' rows to the agreed dtype and order of columns; look at every value, return the largest."""
+        """Bring the clients' rows to the agreed dtype and order of columns; look at every value, return the largest."""
         largest = 0.0
         for name in self.names:
             shard = self.shard(name)
@@ -296,7 +296,9 @@ class Facts:
 
 
 def agree(found: Sequence[Facts]) -> Meta:
-    """Compare the facts of all owners, in name order, and say what is public; refuse what does not fit together."""
+    """Compare the facts of all clients, in name order, and return the public ones; refuse what does not fit
+    together.
+    """
     first = found[0]
     for each in found:
         if each.n_rows == 0 and each.place is None:

@@ -1,4 +1,4 @@
-"""Owners that hold some items of a common catalogue, and may keep some of those to themselves."""
+"""Clients that hold some items of a common catalogue, and may keep some of those to themselves."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedfactor.core.errors import DataError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemShard(Shard):
-    """Rows over the columns of a whole catalogue, of which this owner holds a part.
+    """Rows over the columns of a whole catalogue, of which this client holds a part.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (n_rows, m)
-        Nothing is stored in columns of items that the owner does not hold.
+        Nothing is stored in columns of items that the client does not hold.
     held : int array, optional
-        Columns of the items that the owner holds, rising; None: all of them.
+        Columns of the items that the client holds, rising; None: all of them.
     withheld : int array, optional
-        Columns among them of which nothing may leave the owner.
+        Columns among them of which nothing may leave the client.
     """
 
     held: np.ndarray | None = None
@@ -29,7 +29,7 @@ class ItemShard(Shard):
 
 
 def held_columns(shard: Shard) -> np.ndarray:
-    """Return the columns of the items that an owner holds: all of them, unless its shard says otherwise.
+    """Return the columns of the items that a client holds: all of them, unless its shard lists some.
 
     Examples
     --------

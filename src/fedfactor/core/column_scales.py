@@ -1,4 +1,4 @@
-"""What all owners' columns add up to, and the weights that follow from it: idf, scales, a choice of columns."""
+"""What all clients' columns add up to, and the weights that follow from it: idf, scales, a choice of columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLOCK = 1 << 20
 
 @record("core.ColumnSums")
 class ColumnSums:
-    """Up, and down again as the sum of all owners.
+    """Up, and down again as the sum of all clients.
 
     Per column: cells that are not zero, sums, sums of squares, observed cells, and, where the largest value or a
     quantile is wanted, how many cells have which size (else no bins). A largest value is no sum, and an exact one would
@@ -43,7 +43,7 @@ class ColumnSums:
     n: Array = public()
 
     def weights(self, words: str) -> np.ndarray:
-        """Turn the sums into one factor per column, as the steps that were agreed say, such as ``scale max``."""
+        """Turn the sums into one factor per column by the agreed steps, such as ``scale max``."""
         found = np.ones(len(self.support))
         for word in words.split(";"):
             name, _, rest = word.strip().partition(" ")
@@ -83,7 +83,7 @@ def needs_bins(words: str) -> bool:
 
 
 def column_sums(X: Any, mask: Any = None, *, bins: bool = False) -> ColumnSums:
-    """Add up one owner's columns.
+    """Add up one client's columns.
 
     Examples
     --------

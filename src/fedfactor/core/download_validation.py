@@ -18,7 +18,7 @@ NOT_NEGATIVE = (0.0, np.inf)
 
 
 def odd_numbers(down: Tree, ranges: Mapping[str, tuple[float, float]] | None = None) -> str:
-    """Say which number of a download is none, or lies outside of what an honest server can send; or nothing.
+    """Return which number of a download is none, or lies outside of what an honest server can send; or nothing.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def odd_numbers(down: Tree, ranges: Mapping[str, tuple[float, float]] | None = N
 
 
 def odd_columns(columns: Array, n_features: int, *beside: tuple[Array, int]) -> str:
-    """Say why a list of columns is none: beyond those there are, or not in order; or nothing.
+    """Return why a list of columns is none: beyond those there are, or not in order; or nothing.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def odd_columns(columns: Array, n_features: int, *beside: tuple[Array, int]) -> 
 
 
 def odd_octets(packed: Array, n_features: int) -> str:
-    """Say that bits beyond the last column are set, where each byte holds eight columns; or nothing.
+    """Return what is wrong with packed bits: those beyond the last column must be 0, eight columns to a byte.
 
     Examples
     --------

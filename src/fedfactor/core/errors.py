@@ -1,4 +1,4 @@
-"""What can go wrong, by name. Every message says what is wrong, why, and what to do."""
+"""Exceptions. Every message states what is wrong, why, and what to do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MissingExtraError(FedfactorError, ImportError):
 
     @classmethod
     def named(cls, package: str, extra: str, why: str) -> MissingExtraError:
-        """Say which package is missing, why it is needed, and how to install it."""
+        """Return which package is missing, why it is needed, and how to install it."""
         return cls(
             f"{why} needs the package {package!r}, which is not installed. Run: pip install {package} (or, where the "
             f"source of fedfactor lies: pip install '.[{extra}]')."

@@ -116,7 +116,7 @@ def grid_of(nodes: int, shape: tuple[int, int]) -> tuple[int, int]:
 
 
 def grid_blocks(shape: tuple[int, int], grid: tuple[int, int]) -> dict[str, tuple[tuple[int, int], Bounds]]:
-    """Name the blocks of an even grid in the order of its lines, and say the place and the bounds of each.
+    """Return the names of the blocks of an even grid by lines, with the place and the bounds of each.
 
     Examples
     --------

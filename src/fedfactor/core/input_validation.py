@@ -1,4 +1,4 @@
-"""Look at an owner's rows once, when they are opened, so that nothing later has to."""
+"""Look at a client's rows once, when they are opened, so that nothing later has to."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _frame_values(frame: Any) -> Any:
     values = frame.to_numpy()
     if values.dtype != object or not hasattr(frame, "isna"):
         return values
-    # Columns that know their own "missing" come as objects with a marker that is no number; NaN says the same.
+    # Columns with a missing-value marker of their own come as objects; NaN means the same.
     return np.where(frame.isna().to_numpy(), np.nan, values)
 
 
@@ -297,7 +297,7 @@ def check_values(
 ) -> float:
     """Raise when a value is not finite or lies outside what the algorithm takes; return the largest magnitude.
 
-    Names of columns and rows, where they are known, help the owner to find the cell.
+    Names of columns and rows, where they are known, help the client to find the cell.
     """
     X = getattr(X, "rows", X)  # those that a GPU sees block by block are looked at where they lie
     values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
@@ -354,7 +354,7 @@ def _extremes(values: Any) -> tuple[float, float]:
 def _place(
     X: Any, wrong: Callable[[Any], Any], features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None
 ) -> str:
-    """Say in which row and column the first wrong cell lies; nothing for arrays that NumPy does not hold."""
+    """Return in which row and column the first wrong cell lies; nothing for arrays that NumPy does not hold."""
     if is_sparse(X):
         cells = X.tocoo()
         found = np.flatnonzero(wrong(cells.data))
@@ -397,7 +397,7 @@ def _is_binary(values: Any) -> bool:
 def check_features(
     name: str, features: tuple[str, ...] | None, first: str, reference: tuple[str, ...] | None
 ) -> Sequence[int] | None:
-    """Compare column names of two owners; return the columns in the first one's order when only the order differs."""
+    """Compare column names of two clients; return the columns in the first one's order when only the order differs."""
     if features == reference:
         return None
     if features is None or reference is None:
@@ -431,7 +431,7 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
 def check_tiling(
     bounds: Sequence[tuple[int, int, int, int] | None], n_features: int, places: Sequence[tuple[int, int] | None] = ()
 ) -> None:
-    """Refuse blocks that overlap or leave a part of the matrix out; None stands for an owner of rows alone.
+    """Refuse blocks that overlap or leave a part of the matrix out; None stands for a client of rows alone.
 
     Places on a grid, where blocks have them, must be taken once, and those in one line have the same bounds.
     """

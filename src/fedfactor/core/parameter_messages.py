@@ -104,7 +104,7 @@ def _kind_words(part: Any) -> str:
 
 
 def must_be(bounds: str) -> str:
-    """Return the end of a sentence that says in which range a number must lie."""
+    """Return the end of a sentence with the range in which a number must lie."""
     if bounds == "above 0":
         return "be positive"
     return f"lie {bounds}" if bounds.startswith("in") else f"be {bounds}" if bounds else "be a finite number"

@@ -163,9 +163,9 @@ def setting(
     because : str, optional
         Why the bounds are what they are; reported when a value is refused.
     check : bool, default=True
-        False: the owner of the setting looks at its values itself.
+        False: the client of the setting looks at its values itself.
     shown : str, optional
-        The type in docstrings, where that of the field says too little.
+        The type in docstrings, where that of the field is too general.
 
     Returns
     -------

@@ -29,7 +29,7 @@ class WitnessError(FedfactorError, RuntimeError):
 
 
 class Witness:
-    """Remembers chains: how many lines each had, the digest of the last one, and whose rows they speak of.
+    """Remembers chains: how many lines each had, the digest of the last one, and to whose rows they refer.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Witness:
         self._change(chain, {"lines": lines, "digest": digest})
 
     def bind(self, chain: Path, kind: str, rows: str, follows: Any, sketch: Sequence[str] = ()) -> None:
-        """Remember whose rows a chain speaks of; refuse one that is not that of these rows.
+        """Remember to whose rows a chain refers; refuse one of other rows.
 
         Parameters
         ----------

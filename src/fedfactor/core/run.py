@@ -77,7 +77,7 @@ class _Errors:
 
 @dataclass(frozen=True, slots=True)
 class OwnersOnly(_Errors):
-    """What the promise of a private run does not cover: exact errors and times. For the owners' own eyes."""
+    """What the promise of a private run does not cover: exact errors and times. For the clients' own eyes."""
 
     scores: Mapping[str, Score]
     seconds: tuple[float, ...] = ()
@@ -89,7 +89,7 @@ class Run(_Errors):
     """The result of a run. Everything a plot, a table or a paper needs; nothing here calls an engine.
 
     ``factors`` maps each client to its own U and the shared V: in a simulation all of them are at hand, in a real
-    federation each owner holds only its own. ``totals`` are the sums that stand for all rows, at the server and where
+    federation each client holds only its own. ``totals`` are the sums that stand for all rows, at the server and where
     the method has such (PooledPCA); they stay there. A run with noise keeps exact errors and times in ``owners_only``:
     its promise does not cover them, and ``scores``, ``relative_error`` and their like are not there.
     """
@@ -159,7 +159,7 @@ class Run(_Errors):
         return self.owners_only or OwnersOnly(self.scores, tuple(r.seconds for r in self.history))
 
     def summary(self) -> dict[str, Any]:
-        """Plain data for ``run.json``, figures of the owners among it: no factors, no rows."""
+        """Plain data for ``run.json``, figures of the clients among it: no factors, no rows."""
         measured = self.measured
         name, error = measured.worst_client
         return {
@@ -209,7 +209,7 @@ class Run(_Errors):
         return pandas.DataFrame(rows, index=pandas.RangeIndex(1, len(rows) + 1, name="round"))
 
     def _repr_html_(self) -> str:
-        """Show the essentials as a small table in a notebook; of a private run no owner's own error."""
+        """Show the essentials as a small table in a notebook; of a private run no client's own error."""
         lines: dict[str, str] = {
             "algorithm": f"{type(self.algorithm).__name__}, rank {self.V.shape[0]}, seed {self.seed}",
             "owners": str(len(self.measured.scores)),
@@ -226,7 +226,7 @@ class Run(_Errors):
         return f"<table><caption>Run</caption>{cells}</table>"
 
     def __repr__(self) -> str:
-        """Say the essentials in one line."""
+        """Return the essentials in one line."""
         hidden = self.owners_only is not None
         error = "errors for owners only" if hidden else f"relative error {self.relative_error:.4f}"
         who = owners(len(self.measured.scores))
@@ -251,7 +251,7 @@ def whole_V(parts: Sequence[tuple[Array, Array]]) -> Array:
 
 
 def owners(count: int) -> str:
-    """Write a number of owners.
+    """Write a number of clients.
 
     Examples
     --------

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 __all__ = ["for_blocks", "in_order", "limit_threads", "thread_limit", "usable_cores"]
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What users, job queues and other libraries set to say how many threads a process may have."""
+"""Variables that limit the threads of a process: set by users, job queues and other libraries."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _modules = -1  # how many were loaded when libraries were last looked for
 
 
 def usable_cores() -> int:
-    """Return how many threads this process was given: its cores, its quota, or what the environment says, if less.
+    """Return how many threads this process was given: its cores, its quota, or the limit in the environment, if less.
 
     Examples
     --------

@@ -76,7 +76,7 @@ class Reducer(Protocol):
 
 
 class Transform:
-    """One link of a channel. Override what the link does; a link that combines uploads itself says so in :meth:`open`.
+    """One transform of a pipeline. Override what it does; one that aggregates uploads itself overrides :meth:`open`.
 
     A link says itself what it bounds, what it puts into the ledger, what the server sees behind it and what it does
     not cover: nothing else in the library knows one link from another.
@@ -95,10 +95,10 @@ class Transform:
     """What a run with this link is called in its report, if the link decides that."""
 
     equal_weights: ClassVar[bool] = False
-    """Whether clients must count alike for the link to do what it says."""
+    """Whether clients must have equal weights for the transform to hold its guarantee."""
 
     forgiving: ClassVar[bool] = False
-    """Whether uploads of another form than announced are left out, where they would otherwise end the run."""
+    """Whether uploads with another schema than announced are rejected instead of ending the run."""
 
     label: ClassVar[str] = "exact values are released"
     """Why no guarantee holds, where none is proven."""
@@ -107,7 +107,7 @@ class Transform:
         """Refuse, before round 0, what cannot work."""
 
     def check_beside(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
-        """Refuse, before round 0, a channel in which this link would not do what it says."""
+        """Refuse, before round 0, a pipeline in which this transform would not hold its guarantee."""
 
     def admit(self, parcel: Parcel, kind: str) -> None:
         """Refuse, at its client, an upload that this link cannot protect."""
@@ -127,7 +127,7 @@ class Transform:
         """Begin to combine the parcels of one round; None for links that do not combine."""
         return None
 
-    # ------------------------------------------------------------------------------------ what it says of itself
+    # ------------------------------------------------------------------------------------ description
     def bound(self) -> float | None:
         """Return the largest Euclidean norm that it leaves of a whole upload; None: any."""
         return None
@@ -153,7 +153,7 @@ class Transform:
         return None
 
     def sees(self, what: str) -> str:
-        """Say what the server sees, given what it would see without this link."""
+        """Return what the server sees, given what it would see without this link."""
         return what
 
     def not_covered(self, channel: Channel) -> list[str]:
@@ -161,7 +161,7 @@ class Transform:
         return []
 
     def facts(self) -> dict[str, Any]:
-        """Return what a report should say besides."""
+        """Return further entries of the report."""
         return {}
 
 
@@ -170,7 +170,7 @@ class HasNeutralUpload(Protocol):
     """Averages uploads, so that clipping measures from another upload than zero."""
 
     def neutral(self, down: Tree) -> Tree | None:
-        """Return the upload that says nothing new under a download; None means zero."""
+        """Return the upload without information beyond the download; None means zero."""
         ...
 
 
@@ -204,7 +204,7 @@ class Sender:
         self.changes = any(type(link).encode is not Transform.encode for link in links)
 
     def neutral(self, down: Tree) -> np.ndarray | None:
-        """Lay out the upload that says nothing new; None when that is zero."""
+        """Lay out the upload without information; None when that is zero."""
         algorithm = self._algorithm
         neutral = algorithm.neutral(down) if isinstance(algorithm, HasNeutralUpload) else None
         return None if neutral is None else flatten(neutral, noisy=self.noisy)[0].values

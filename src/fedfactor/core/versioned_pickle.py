@@ -1,4 +1,4 @@
-"""Pickles that say which version made them."""
+"""Pickles with the version that wrote them."""
 
 from __future__ import annotations
 

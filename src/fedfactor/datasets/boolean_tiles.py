@@ -11,7 +11,9 @@ __all__ = ["Tiles", "even_tiles", "uneven_tiles"]
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The rows of each owner, and the loss of the planted factors (mean over owners, or pooled when rows are dealt)."""
+    """The rows of each client, and the loss of the planted factors (mean over clients, or pooled when rows are
+    dealt).
+    """
 
     owners: dict[str, np.ndarray]
     V: np.ndarray
@@ -49,7 +51,7 @@ def even_tiles(
 
 
 def uneven_tiles(n: int, m: int, k: int, n_clients: int, *, held: int = 2, flips: float = 0.0, seed: int = 0) -> Tiles:
-    """Plant k tiles of which every owner holds only some, drawn at random; half of its rows are in each of them.
+    """Plant k tiles of which every client holds only some, drawn at random; half of its rows are in each of them.
 
     Examples
     --------

@@ -128,7 +128,7 @@ def data_folder() -> Path:
 
 
 def available() -> dict[str, bool]:
-    """Say which named data sets are present in the data folder.
+    """Return which named data sets are present in the data folder.
 
     Returns
     -------

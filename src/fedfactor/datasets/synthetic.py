@@ -1,4 +1,4 @@
-"""Data with known factors, for tests, examples and experiments, whole or unevenly spread over owners."""
+"""Data with known factors, for tests, examples and experiments, whole or unevenly spread over clients."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Planted:
     Attributes
     ----------
     X : ndarray of shape (n, m)
-        What the owners hold, noise included.
+        What the clients hold, noise included.
     U, V : ndarray of shape (n, k) and (k, m)
         The factors without noise.
     labels : ndarray of int of shape (n,)
-        The owner of each row, contiguous.
+        The client of each row, contiguous.
     floor : float
         What the planted factors themselves leave unexplained: print it beside every result. The relative error
         ‖X − UV‖/‖X‖, or for Boolean data the cells in which X and U∘V differ, over the ones of X.
@@ -61,9 +61,9 @@ def planted_nmf(
     density : float, default=0.4
         Share of non-zero entries in U and V; each row of U and of V has at least one.
     n_clients : int, default=1
-        Owners, with equal numbers of contiguous rows.
+        Clients, with equal numbers of contiguous rows.
     per_client : int, optional
-        Owner c holds only this many of the components: c, c + 1, ... (mod k). None: every owner holds all.
+        Client c holds only this many of the components: c, c + 1, ... (mod k). None: every client holds all.
     seed : int, default=0
         Same seed, same data.
     dtype : dtype, default=float64
@@ -72,7 +72,7 @@ def planted_nmf(
     Returns
     -------
     Planted
-        Data, factors, owners and noise floor.
+        Data, factors, clients and noise floor.
 
     Examples
     --------
@@ -133,12 +133,12 @@ def planted_boolean(
     flips : float, default=0
         Chance that a cell is turned over after all that (destructive noise), 0 to 0.5.
     n_clients, per_client, seed, dtype
-        As in :func:`planted_nmf`; a tile's share of rows is then taken from the owners that hold it.
+        As in :func:`planted_nmf`; a tile's share of rows is then taken from the clients that hold it.
 
     Returns
     -------
     Planted
-        Data, factors, owners and noise floor; all entries are 0 or 1.
+        Data, factors, clients and noise floor; all entries are 0 or 1.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def _check_sizes(n: int, m: int, k: int) -> None:
 
 
 def _held(labels: np.ndarray, k: int, per_client: int | None) -> np.ndarray:
-    """Say which row may use which component."""
+    """Return which row may use which component."""
     q = k if per_client is None else per_client
     if not 1 <= q <= k:
         raise DataError(f"per_client={per_client} is out of range: an owner holds 1 to {k} components.")

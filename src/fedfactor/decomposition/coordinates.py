@@ -13,7 +13,7 @@ from fedfactor.linalg.products import cross
 
 
 def odd_directions(Q: Array) -> str:
-    """Say why rows are not orthonormal, or nothing; rows of zeros stand for fewer directions than were asked for.
+    """Return why rows are not orthonormal, or nothing; rows of zeros stand for fewer directions than were asked for.
 
     Examples
     --------

@@ -30,9 +30,9 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
 
     @available_if(_has_totals)
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, consent: bool = False) -> Self:
-        """Take in further rows, of known or of new clients, in one exchange with their owners alone.
+        """Take in further rows, of known or of new clients, in one exchange with their clients alone.
 
-        The result is that of a fit to all rows so far. Afterwards ``client_factors_``, ``run_`` and the errors speak
+        The result is that of a fit to all rows so far. Afterwards ``client_factors_``, ``run_`` and the errors refer
         of the rows of this call; :meth:`transform` places the others. The first call is a :meth:`fit`. A saved folder
         holds no totals.
 
@@ -43,9 +43,9 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
         y : None
             Ignored.
         groups : array-like of shape (n,), optional
-            The owner of each row, as in :meth:`fit`.
+            The client of each row, as in :meth:`fit`.
         consent : bool, default=False
-            Where uploads are protected by secure aggregation: the owners of these rows agree that their sums are seen,
+            Where uploads are protected by secure aggregation: the clients of these rows agree that their sums are seen,
             which are the difference of two totals.
 
         Returns
@@ -68,7 +68,7 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
 
     @available_if(_has_totals)
     def remove(self, X: Any, *, groups: Any = None, consent: bool = False) -> Self:
-        """Take rows off that took part, in one exchange with their owners alone.
+        """Take rows off that took part, in one exchange with their clients alone.
 
         The result is that of a fit to the remaining rows: bit-identical where the sums are those of whole numbers, else
         up to rounding. ``client_factors_`` is empty afterwards; :meth:`transform` places the remaining rows. Rows that
@@ -79,7 +79,7 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
         X : as in :meth:`fit`
             The rows that leave, of one client or of several.
         groups : array-like of shape (n,), optional
-            The owner of each row, as in :meth:`fit`.
+            The client of each row, as in :meth:`fit`.
         consent : bool, default=False
             As in :meth:`partial_fit`.
 

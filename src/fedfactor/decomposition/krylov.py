@@ -11,7 +11,9 @@ from fedfactor.decomposition.second_moments import with_positive_peaks
 __all__ = ["eigenvectors_within", "next_directions", "orthonormal_rows"]
 
 RANK_TOLERANCE = 1e-10
-"""Directions that are shorter than this, relative to the longest one, after what is known was taken off say nothing."""
+"""Directions that are shorter than this, relative to the longest one, after what is known was subtracted carry no
+information.
+"""
 
 
 def orthonormal_rows(W: Array, known: Array | None = None) -> np.ndarray:

@@ -317,7 +317,7 @@ class _SecondMoments(Algorithm):
         )
 
     def converged(self, state: Server) -> bool:
-        """Return whether another exchange would say nothing new."""
+        """Return whether another exchange would add nothing."""
         return bool(int(state.done))
 
     def report(self, state: Server) -> dict[str, float]:

@@ -83,7 +83,7 @@ class Log(Callback):
         self._rounds = 0
 
     def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
-        """Say what begins."""
+        """Return what begins."""
         self._rounds = rounds
         resumed = f", resumed at round {first}" if first else ""
         who = owners(meta.n_clients)
@@ -96,7 +96,7 @@ class Log(Callback):
             logger.log(self.level, "round %d/%d: %s", record.index + 1, self._rounds, told)
 
     def on_end(self, run: Run | None) -> None:
-        """Say how it ended."""
+        """Return how it ended."""
         logger.log(self.level, "run broken off" if run is None else repr(run))
 
 

@@ -1,4 +1,4 @@
-"""A run on disk: one file, replaced as a whole, that a killed run goes on from as if nothing had happened."""
+"""A run on disk: one file, replaced atomically, from which a killed run resumes with identical results."""
 
 from __future__ import annotations
 

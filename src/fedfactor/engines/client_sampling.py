@@ -14,7 +14,7 @@ Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
 
 
 def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Name those who take part in a round, in name order; the draw depends on the seed and the round only."""
+    """Return the names of the clients that take part in a round, sorted; the draw depends on seed and round only."""
     if callable(rule):
         found: Any = rule(at, names)
         if isinstance(found, (str, bytes)) or not hasattr(found, "__iter__"):
@@ -34,7 +34,9 @@ def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tupl
 
 
 def rule_name(rule: Participation) -> str:
-    """Name a rule for a checkpoint, alike in every process: a function by its name, an object by its type."""
+    """Return the name of a rule for a checkpoint, equal in every process: of a function its name, of an object its
+    type.
+    """
     if not callable(rule):
         return str(rule)
     return str(getattr(rule, "__qualname__", type(rule).__qualname__))

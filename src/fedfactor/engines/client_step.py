@@ -56,7 +56,7 @@ def _note(error: Exception, at: Round) -> None:
 def together(
     algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
 ) -> Iterator[tuple[Tree, Tree]] | None:
-    """Take the steps of several clients in one go, as they are asked for; None where the algorithm has no way to."""
+    """Take the steps of several clients in one batch; None where the algorithm does not support that."""
     if len(shards) < 2 or isinstance(down, Scatter) or not isinstance(algorithm, SupportsBatchedClients):
         return None
     if not _speaks_for_each(type(algorithm)):
@@ -87,7 +87,7 @@ def _speaks_for_each(kind: type[Algorithm]) -> bool:
 def steps(
     algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
 ) -> Iterator[tuple[Tree, Tree]]:
-    """Take the steps of several clients, in order: of those on a GPU in one go where the algorithm has a way to."""
+    """Take the steps of several clients, in order; those on a GPU in one batch where the algorithm supports that."""
     on_card = bool(shards) and getattr(shards[0].X, "is_cuda", False)
     found = together(algorithm, shards, states, down, ats) if on_card else None
     if found is not None:

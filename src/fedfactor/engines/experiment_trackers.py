@@ -28,7 +28,7 @@ def _told(record: RoundRecord) -> dict[str, float]:
 
 
 def _ended(run: Run) -> dict[str, float]:
-    """Name the figures of a finished run; none of an owner's own errors where privacy was asked for."""
+    """Name the figures of a finished run; none of a client's own errors where privacy was asked for."""
     found = {"result/rounds": float(run.rounds)}
     if run.owners_only is None:
         found["result/relative_error"] = run.relative_error

@@ -1,4 +1,4 @@
-"""Several starts of one method: what is run, with which seeds, and which run is kept."""
+"""Several initializations of one method: which are run, with which seeds, and which run is kept."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fedfactor.core.run import Run
 __all__ = ["RESTARTED", "best_of", "restart_seed", "starts_of"]
 
 RESTARTED = ("BooleanVotes", "FALB", "FELB", "PooledBMF", "PooledNMF")
-"""Methods whose result depends on the start, so that the best of several is offered."""
+"""Methods whose result depends on the initialization, so that the best of several is offered."""
 
 
 def starts_of(algorithm: Any, n_init: int | None = None, *, private: bool = False) -> list[Algorithm]:
-    """List what is run, start by start.
+    """Return the algorithm once for each initialization.
 
     Parameters
     ----------
     algorithm : Algorithm
     n_init : int, optional
-        How many; by default 1, and 6 where owners have components of their own: one start alone often takes a strong
-        component of one owner for one that all share, and the summed error shows it.
+        How many; by default 1, and 6 where clients have components of their own: one start alone often takes a strong
+        component of one client for one that all share, and the summed error shows it.
     private : bool
         Whether something protects uploads: by default there is then one start.
 
@@ -53,14 +53,14 @@ def starts_of(algorithm: Any, n_init: int | None = None, *, private: bool = Fals
 
 
 def restart_seed(seed: int, start: int) -> int:
-    """Return the seed of a restart: the first is the seed itself, so that one start is what it always was."""
+    """Return the seed of an initialization: of the first it is the seed itself."""
     if start == 0:
         return seed
     return int(np.random.SeedSequence([seed, start]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def best_of(starts: Sequence[Algorithm], seed: int, run: Callable[[int, Algorithm, int], Run]) -> Run:
-    """Run every start with a seed of its own; keep the run with the least summed error, which adds up over owners.
+    """Run every initialization with a seed of its own; return the run with the least summed error.
 
     Parameters
     ----------

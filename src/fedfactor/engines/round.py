@@ -1,6 +1,6 @@
-"""The round, once: who is asked, what is received, what is left out, the server's step, and the record of it.
+"""The round of all engines: sampling of clients, receiving and validating uploads, the server's step, the record.
 
-An engine says how messages reach its clients (:class:`Clients`); everything else here is the same for threads,
+An engine defines how messages reach its clients (:class:`Clients`); everything else is the same for threads,
 processes, a virtual clock, MPI and a real federation.
 """
 
@@ -37,20 +37,21 @@ MOST_UNSURE = 64
 
 
 class Receiver:
-    """Combines the uploads of one round as they come, in name order: a running sum, or a mapping for ``gather``.
+    """Aggregates the uploads of one round as they arrive, in name order: a running sum, or a mapping for ``gather``.
 
     With `groups`, client → group, there is a running sum for each group, and each client is handed that of its own.
 
-    An upload that holds NaN or infinity, or that `doubt` finds impossible, is left out as if its sender had not come,
-    and the sender is named in ``rejected``: here each upload is seen before it is added, so one bad client need not
-    cost all others their run. An upload of another form than announced is a fault of the code, and raises.
+    An upload that holds NaN or infinity, or that `doubt` finds impossible, is rejected as if its sender were
+    unavailable, and the sender is listed in ``rejected``: each upload is validated before it is added, so one bad
+    client does not end the run of all others. An upload with another schema than announced is a fault of the code, and
+    raises.
     """
 
     asks_later: ClassVar[bool] = True
     """Whether uploads may be aggregated before they are checked for non-finite values."""
 
     forgiving: ClassVar[bool] = False
-    """Whether uploads of another form than announced are left out, where they would otherwise end the run."""
+    """Whether uploads with another schema than announced are rejected instead of ending the run."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Receiver:
         self._gathered: dict[str, Tree] = {}
 
     def add(self, name: str, up: Tree) -> None:
-        """Check one upload and take it in, or leave it out and say so."""
+        """Validate one upload; aggregate it, or reject it with a reason."""
         later = getattr(up, "uplink", "") == Uplink.SUM and _on_card(up)
         try:
             check_message(up, self._expected, ask_card=not later)
@@ -100,7 +101,7 @@ class Receiver:
             self._unsure[name] = up
         if self._sum is None:
             self._sum = freeze(up)
-        else:  # a sum with uploads that may have to be taken out again must be kept
+        else:  # the sum before uploads that may have to be dropped must be kept
             self._sum = tree_sum((self._sum, up)) if later else add_up(self._sum, up)
         if len(self._unsure) == MOST_UNSURE:
             self.settle()
@@ -108,7 +109,7 @@ class Receiver:
     def settle(self) -> bool:
         """Check deferred GPU uploads for non-finite values and drop invalid ones. Return whether any were dropped.
 
-        They are held until then, as nothing can be taken out of a sum again.
+        They are held until then, because nothing can be subtracted from a sum again.
         """
         held = self._unsure
         self._unsure = {}
@@ -131,11 +132,11 @@ class Receiver:
         return len(self.rejected) > before
 
     def reject(self, name: str, why: str) -> None:
-        """Leave out what a client sent, and say why."""
+        """Reject the upload of a client, and record the reason."""
         self.rejected[name] = why
 
     def replace_by(self, total: Tree, present: Mapping[str, int], rejected: Mapping[str, str]) -> None:
-        """Take a sum that was formed elsewhere, from the uploads of these clients with so many bytes each."""
+        """Take a sum that was formed elsewhere, from the uploads of these clients, with the bytes of each."""
         self._sum = total
         self.present = list(present)
         self.rejected = dict(rejected)
@@ -172,11 +173,14 @@ def _finite(number: Any) -> bool:
 
 
 Receiving: TypeAlias = "Receiver | ChannelReceiver"
-"""Where an engine hands what came in a round: in the clear, or through a channel."""
+"""What an engine passes the uploads of a round to: in the clear, or through a channel."""
 
 
 def receive_bytes(receiver: Receiving, name: str, data: bytes, expected: Mapping[type, Spec]) -> None:
-    """Read an upload that came as bytes; one that is not finite is left out, one of another form raises mostly."""
+    """Deserialize an upload.
+
+    Non-finite uploads are rejected; those with another schema raise unless `receiver` is forgiving.
+    """
     try:
         up = freeze(receive(data, expected))
     except ProtocolError as error:
@@ -188,7 +192,7 @@ def receive_bytes(receiver: Receiving, name: str, data: bytes, expected: Mapping
 
 
 def lacking(names: Iterable[str]) -> ProtocolError:
-    """Say that a sum by group, which needs all of its clients, cannot be formed."""
+    """Return the error of a sum by group that lacks some of its clients."""
     return ProtocolError(
         f"A sum by group lacks {', '.join(names)}, who sent NaN or infinity, so the run ends: the settings let the "
         "method diverge."
@@ -404,7 +408,7 @@ class Rounds:
 
     def follow(self, snapshot: Snapshot) -> Snapshot:
         """Pass a finished round to the callbacks, decide whether it was the last one, and keep it."""
-        stop = self.callbacks.round(snapshot.history[-1])  # they hear of the last round too
+        stop = self.callbacks.round(snapshot.history[-1])  # they are notified of the last round too
         ended = ""
         if self.clients.holds_server:
             known, seen = self._seen
@@ -420,7 +424,7 @@ class Rounds:
         return snapshot
 
     def finish(self, status: Status, threads: int, features: tuple[str, ...] | None) -> Run:
-        """Let every client finish, and say what the run leaves behind."""
+        """Let every client finish, and return the result of the run."""
         snapshot = self.snapshot
         assert snapshot is not None
         down = self.settled(snapshot.server, snapshot.down)
@@ -530,7 +534,7 @@ class Rounds:
     def _served(self, snapshot: Snapshot, receiver: Receiving, at: Round) -> tuple[Tree, Tree, Tree]:
         """Take the server's step; return its state, the download, and the state with its numbers at hand.
 
-        Where uploads lie on a GPU, it is asked once, at the end, for all that must be known of the round.
+        Where uploads lie on a GPU, its values are fetched once, at the end of the round.
         """
         if not receiver.present or not receiver.complete:
             return snapshot.server, snapshot.down, snapshot.server
@@ -550,7 +554,7 @@ class Rounds:
         return server, self.checked(down), seen["server"]
 
     def _played(self, snapshot: Snapshot, at: Round, began: float) -> Snapshot | None:
-        """Take a round as the one before, where clients have recorded it: who sends what is then as it was there."""
+        """Replay the recorded CUDA graph for this round. Return None if no graph was recorded."""
         if self.channel is not None or not snapshot.history or snapshot.history[-1].participants != at.participants:
             return None
         done = self.clients.play(snapshot.server, snapshot.down, at, ahead=at.index + 1 < self.rounds)
@@ -598,7 +602,7 @@ class Rounds:
         return down
 
     def settled(self, server: Tree, down: Tree) -> Tree:
-        """Let the server say what clients finish with, wherever it is."""
+        """Return what clients finish with, from the server wherever it is."""
         if type(self.algorithm).settle is Algorithm.settle:
             return down
         if self.clients.holds_server:

@@ -126,7 +126,7 @@ def run(
     participation : float or function
         Share of clients in each round, or a rule ``(round, names) -> names``.
     checkpoint : path or Checkpoint, optional
-        Folder in which the run is kept, and from which an interrupted run goes on.
+        Folder in which the run is stored, and from which an interrupted run resumes.
     callbacks : sequence
         Objects of :class:`~fedfactor.engines.engine.Callback`, or functions of a round record that return True to stop.
     device : {"cpu", "cuda"}, optional
@@ -241,7 +241,7 @@ def _protected(
             f"{type(engine).__name__} carries uploads in the clear: it has no place for privacy={asked!r}. Use "
             "engine='local', or leave privacy out."
         )
-    if getattr(engine, "apart", False):  # opening all owners here would defeat such an engine
+    if getattr(engine, "apart", False):  # opening all clients here would defeat such an engine
         algorithm, channel = spread_plan(asked, algorithm)
         return engine.run(algorithm, federation, rounds=rounds, channel=channel, **settings)
     kept = Checkpoint.of(settings["checkpoint"])
@@ -253,7 +253,7 @@ def _protected(
 
 
 def _check_local(engine: Any, device: str | None, privacy: Any) -> None:
-    """Refuse what cannot work on tensors of a GPU: processes of their own, and what protects uploads."""
+    """Refuse what does not support tensors on a GPU: separate processes, and protection of uploads."""
     if not getattr(engine, "simulation", False) or getattr(engine, "backend", "threads") != "threads":
         raise IncompatibleError(
             f"device={device!r} is for runs in one process. Use engine='local', or give each owner tensors on its GPU."
@@ -273,7 +273,7 @@ def _check_numbers(rounds: Any, seed: Any) -> None:
 
 
 def _at_home(result: Run, federation: Federation) -> Run:
-    """Fit U to all rows and columns: what a run must not share, each owner may still use at home."""
+    """Fit U to all rows and columns: a client may use locally what a run must not share."""
     factors: dict[str, LocalFactors] = {}
     scores: dict[str, Score] = {}
     for name in federation.names:

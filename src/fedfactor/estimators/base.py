@@ -37,16 +37,16 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
-        V, shared by all owners.
+        V, shared by all clients.
     client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each owner. Only a simulation has them all.
+        U of each client. Only a simulation has them all.
     reconstruction_err_, relative_error_ : float
         ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells. Not after a run with noise, whose promise
         does not cover them: see ``run_.owners_only``.
     n_iter_ : int
         Rounds that were run.
     run_ : Run
-        History, traffic, time, errors by owner, and the seed.
+        History, traffic, time, errors by client, and the seed.
     n_components_, n_features_in_ : int
         The shape of V.
     feature_names_in_ : ndarray of str
@@ -58,17 +58,17 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
     _warns_at_last_round: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Find the components that all owners share.
+        """Find the components that all clients share.
 
         Parameters
         ----------
         X : array, sparse matrix, data frame or tensor of shape (n, m); Federation, mapping or list of such
-            All rows in one matrix, or the rows of each owner. Owners in a list are named ``"0"``, ``"1"``, ...
+            All rows in one matrix, or the rows of each client. Clients in a list are named ``"0"``, ``"1"``, ...
         y : None
             Ignored.
         groups : array-like of shape (n,) or str, optional
-            The owner of each row, or the name of the column of X (of ``obs`` for AnnData) that holds it.
-            By default rows are dealt at random to ``n_clients`` owners.
+            The client of each row, or the name of the column of X (of ``obs`` for AnnData) that holds it.
+            By default rows are dealt at random to ``n_clients`` clients.
 
         Returns
         -------
@@ -78,7 +78,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners.
+        """Fit, and return U: rows in the order of X, or a dict from client to U when X came with its clients.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         X : array, sparse matrix, data frame or tensor of shape (n, m); Federation, mapping or list of such
             Rows with the features of :meth:`fit`.
         client : str, optional
-            The owner whose rows these are, for methods that give owners components of their own.
+            The client whose rows these are, for methods that give clients components of their own.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         return self._each(X, fold_in)
 
     def inverse_transform(self, U: Any) -> Array:
-        """Return ``U V`` in the units of the rows that ``transform`` takes: what the factors say the rows were.
+        """Return ``U V`` in the units of the rows that ``transform`` takes: the rows as approximated by the factors.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         return -math.sqrt(sse / total) if total > 0 else 0.0
 
     def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
-        """Run the algorithm; return the owner of each row, None when one owner has all or X came with its owners.
+        """Run the algorithm; return the client of each row, None when one client has all or X came with its clients.
 
         ``further``: on rows after those of a fit, in the same features and preprocessed alike.
         """
@@ -211,7 +211,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         return labels
 
     def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
-        """Say who owns each row, as :meth:`_learn` returns it, and give the owners their rows."""
+        """Return who owns each row, as :meth:`_learn` returns it, and give the clients their rows."""
         if owned.is_owned(X):
             if groups is not None:
                 raise DataError(
@@ -299,7 +299,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
         return replace(kept, V=self.components_, V_private=None, U_private=None) if client is None else kept
 
     def _each(self, X: Any, work: Any) -> Any:
-        """Check new rows as fit does and work on them: on one matrix, or on each owner's."""
+        """Check new rows as fit does and work on them: on one matrix, or on each client's."""
         domain = self.run_.algorithm.domain
         if not owned.is_owned(X):
             rows = Federation({"new rows": _inputs.matrix(self, X, reset=False)}, missing_values=self._missing)

@@ -33,7 +33,7 @@ def matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
     row_checks.check_unique(list(getattr(X, "columns", ())))
     if row_checks.is_frame(X):
         row_checks.check_frame(X)
-    # Finite or not is looked at when shards are checked, with a message that knows the owner and the remedy.
+    # Finite or not is looked at when shards are checked, with a message that knows the client and the remedy.
     kinds = [np.float32] if row_checks.fits_single(X) else [np.float64, np.float32]
     return validate_data(estimator, X=X, reset=reset, accept_sparse="csr", dtype=kinds, ensure_all_finite=False)
 

@@ -33,7 +33,7 @@ class ChangesTotals(FederatedEstimator):
     _totals: Tree | None = None
 
     def _asked(self, sign: int, consent: bool, remedy: str) -> Change:
-        """Return the change that is asked for, or say why there can be none."""
+        """Return the requested change, or raise with the reason why there can be none."""
         if asked_of(self.privacy) is not None:
             raise IncompatibleError(
                 "Each exchange under noise spends budget of its own, and the totals before could be compared with "

@@ -1,4 +1,4 @@
-"""Several methods on the same owners, the same split and the same seeds, beside going alone and pooling all rows."""
+"""Several methods on the same clients, the same split and the same seeds, beside going alone and pooling all rows."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Comparison:
 
     Attributes
     ----------
-    errors : dict of method to dict of owner to ndarray of shape (seeds,)
-        Relative error of what each owner held out. ``"alone"``: every owner by itself; ``"pooled"``: all rows in one
-        place, which no owner may see.
+    errors : dict of method to dict of client to ndarray of shape (seeds,)
+        Relative error of what each client held out. ``"alone"``: every client by itself; ``"pooled"``: all rows in one
+        place, which no client may see.
     totals : dict of method to ndarray of shape (seeds,)
-        The same over all owners together.
+        The same over all clients together.
     traffic : dict of method to int
-        Bytes that all owners sent, on average over seeds.
+        Bytes that all clients sent, on average over seeds.
     seconds : dict of method to float
         Time in rounds, on average over seeds.
     kept_aside : str
@@ -54,13 +54,13 @@ class Comparison:
     seeds: tuple[int, ...]
 
     def worst(self, method: str) -> tuple[str, float]:
-        """Return the owner whose mean error is largest, and that error."""
+        """Return the client whose mean error is largest, and that error."""
         means = {name: float(np.mean(each)) for name, each in self.errors[method].items()}
         name = max(means, key=lambda owner: means[owner])
         return name, means[name]
 
     def losers(self, method: str) -> list[str]:
-        """Name the owners who would do better alone."""
+        """Name the clients who would do better alone."""
         alone = self.errors.get(ALONE, {})
         own = self.errors[method]
         return [name for name in own if name in alone and np.mean(own[name]) > np.mean(alone[name])]
@@ -93,10 +93,10 @@ def compare(
     storage: Storage | None = None,
     progress: Callable[[int, int, str, float], Any] | None = None,
 ) -> Comparison:
-    """Run several methods on the same owners and measure each on what the owners held out.
+    """Run several methods on the same clients and measure each on what the clients held out.
 
-    Each owner keeps some of its rows aside; their U is found with the components alone and the error of the product
-    counts. Ratings keep cells aside instead.
+    Each client holds out some of its rows; their U is found with the components alone and the error of the product
+    counts. Of ratings, cells are held out instead.
     The split depends on the seed and not on the method.
 
     Parameters
@@ -117,13 +117,13 @@ def compare(
     progress : function (done, of, method, error), optional
         Called after each run.
 
-    An owner with fewer rows than components goes alone with as many components as it has rows.
+    A client with fewer rows than components goes alone with as many components as it has rows.
 
     Returns
     -------
     Comparison
-        With ``"alone"`` and ``"pooled"`` beside the methods: the first method's kind, for one owner at a time, and for
-        all rows as one owner's.
+        With ``"alone"`` and ``"pooled"`` beside the methods: the first method's kind, for one client at a time, and for
+        all rows as one client's.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def _by_owner(runs: Sequence[Judged]) -> dict[str, np.ndarray]:
 def gain_over_alone(
     federation: Federation, algorithm: Method, *, share: float = 0.2, rounds: int | None = None, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """Measure for each owner the error of rows that it holds out: with components found alone, and with all others'.
+    """Measure for each client the error of rows that it holds out: with components found alone, and with all others'.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def gain_over_alone(
 
     Returns
     -------
-    dict of owner to (alone, together)
+    dict of client to (alone, together)
 
     Examples
     --------
@@ -211,7 +211,7 @@ def gain_over_alone(
 
 
 def _lone(first: Algorithm, cells: bool) -> Algorithm:
-    """Choose what an owner alone, and all rows in one place, are factored with: the pooled method of the same kind."""
+    """Choose what a client alone, and all rows in one place, are factored with: the pooled method of the same kind."""
     rank = int(getattr(first, "n_components", 0) or 0)
     if cells or not rank:
         return first
@@ -221,7 +221,7 @@ def _lone(first: Algorithm, cells: bool) -> Algorithm:
 
 
 def _within(method: Any, shard: Shard) -> Algorithm:
-    """Lower the rank to what a small owner's rows allow: going alone, such an owner has no more components."""
+    """Lower the rank to what a small client's rows allow: going alone, such a client has no more components."""
     most = min(shard.n_rows, shard.n_features)
     rank = getattr(method, "n_components", None)
     return replace(method, n_components=max(1, most)) if isinstance(rank, int) and rank > most else method
@@ -231,7 +231,7 @@ Test = Mapping[str, Shard] | None
 
 
 class Judged(NamedTuple):
-    """A run on what owners did not hold out: errors on what they did, bytes that they sent, seconds."""
+    """A run on what clients did not hold out: errors on what they did, bytes that they sent, seconds."""
 
     scores: dict[str, Score]
     sent: int
@@ -239,7 +239,7 @@ class Judged(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The relative error of all owners together."""
+        """The relative error of all clients together."""
         return tree_sum(self.scores.values()).relative_error
 
 
@@ -269,7 +269,7 @@ def _of(method: Algorithm, result: Any, owner: str, shard: Shard) -> Score:
     """Find U of rows held out with the components alone, and measure the product."""
     kept = replace(result.factors[owner], V=result.V, columns=None)
     U = method.fold_in(shard.X, kept, shard.mask)
-    if isinstance(U, tuple):  # with a part for components that only this owner has
+    if isinstance(U, tuple):  # with a part for components that only this client has
         kept = replace(kept, U=U[0], U_private=U[1])
     else:
         kept = replace(kept, U=U, V_private=None, U_private=None)
@@ -303,7 +303,7 @@ def _cells(federation: Federation, share: float, seed: int) -> tuple[Federation,
 
 
 def _stacked(federation: Federation) -> Shard:
-    """Put all owners' rows into one place, as no real federation may."""
+    """Put all clients' rows into one place, as no real federation may."""
     from scipy import sparse
 
     def joined(parts: list[Any]) -> Any:

@@ -47,7 +47,7 @@ def kind_of_fit(algorithm: Algorithm, ratings: bool = False) -> str:
 
 
 def fit_quality(run: Run, federation: Federation, *, seed: int = 0) -> dict[str, Any]:
-    """Measure a fit in the terms of its model, next to a baseline; all owners' rows are needed.
+    """Measure a fit in the terms of its model, next to a baseline; all clients' rows are needed.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _ones(ones: float, made: float, both: float) -> dict[str, Any]:
 
 
 def _recommender(run: Run, federation: Federation, kind: str, seed: int) -> dict[str, Any]:
-    """Fit again on four fifths of each owner's ratings and judge the fifth, next to averages or popularity."""
+    """Fit again on four fifths of each client's ratings and judge the fifth, next to averages or popularity."""
     from fedfactor.evaluation.recommender_tuning import choose_recommender
 
     owners = {name: federation.shard(name).X for name in federation.names}

@@ -1,4 +1,4 @@
-"""Cells that each owner holds out, to find out how well the others predict them."""
+"""Cells that each client holds out, to find out how well the others predict them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedfactor.core.pytree import Array
 from fedfactor.linalg.products import stored_rows
 
 MOST_CELLS = 50_000_000
-"""Cells of one owner's sparse matrix that may be written out: holding out zeros needs to know where they are."""
+"""Cells of one client's sparse matrix that may be written out: holding out zeros needs to know where they are."""
 
 
 def hold_out(shard: Shard, share: float, rng: np.random.Generator) -> Shard:
-    """Mark a random share of an owner's observed cells as missing, and keep them for the score.
+    """Mark a random share of a client's observed cells as missing, and keep them for the score.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def hold_out(shard: Shard, share: float, rng: np.random.Generator) -> Shard:
 
 
 def hold_out_all(federation: Federation, share: float, seed: int) -> Federation:
-    """Let every owner hold out cells of its own choice, from a stream of its own."""
+    """Let every client hold out cells of its own choice, from a stream of its own."""
 
     def stream(name: str) -> np.random.Generator:
         digest = hashlib.sha256(repr((int(seed), name, "holdout")).encode()).digest()
@@ -62,7 +62,7 @@ def hold_out_all(federation: Federation, share: float, seed: int) -> Federation:
     def opener(name: str) -> Callable[[], Shard]:
         return lambda: hold_out(federation.shard(name), share, stream(name))
 
-    return Federation({name: opener(name) for name in federation.names})  # where an owner is needed, and only there
+    return Federation({name: opener(name) for name in federation.names})  # where a client is needed, and only there
 
 
 def _hold_out_stored(shard: Shard, share: float, rng: np.random.Generator) -> Shard:

@@ -20,7 +20,7 @@ def tune_joint_rank(
     Parameters
     ----------
     S : array of shape (rows, m)
-        All owners' item factors, one below the other.
+        All clients' item factors, one below the other.
     ranks : sequence of int
         Tried, as far as the stack has as many rows.
     folds : int
@@ -36,8 +36,8 @@ def tune_joint_rank(
 
     Notes
     -----
-    It says how well the stack is explained, noise of small owners included, not how well ratings are predicted; for
-    that see :func:`~fedfactor.evaluation.recommender_tuning.choose_recommender`.
+    It measures how well the stack is explained, noise of small clients included, not how well ratings are predicted;
+    for that see :func:`~fedfactor.evaluation.recommender_tuning.choose_recommender`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The rank that predicts held-out cells best, found by owners who show no party a row."""
+"""The rank that predicts held-out cells best, found by clients who show no party a row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RankSelection:
     ranks : tuple of int
         The candidates, rising.
     errors : ndarray of shape (repeats, n_ranks)
-        Relative error over held-out cells of all owners together; each repeat holds out other cells.
+        Relative error over held-out cells of all clients together; each repeat holds out other cells.
     fitted : ndarray of shape (repeats, n_ranks)
         The same over the cells that were used. It falls with the rank and chooses nothing.
     best, recommended : int
@@ -63,7 +63,7 @@ class RankSelection:
 
     @property
     def at_edge(self) -> str:
-        """Say that the best rank is the last candidate, or the first: a better one may lie beyond. Else empty.
+        """Return a note if the best rank is the last candidate, or the first: a better one may lie beyond. Else empty.
 
         Examples
         --------
@@ -119,7 +119,7 @@ def select_rank(
 ) -> RankSelection:
     """Choose the number of components by speckled cross-validation.
 
-    Each owner marks a random share of its own cells as missing. The federation factors what is left; then each owner
+    Each client marks a random share of its own cells as missing. The federation factors what is left; then each client
     measures how far the product is from its hidden cells, and the sums of those errors decide.
 
     Parameters
@@ -155,7 +155,7 @@ def select_rank(
 
     Notes
     -----
-    Named columns whose scales differ by a hundred or more are divided by their root mean square over all owners first,
+    Named columns whose scales differ by a hundred or more are divided by their root mean square over all clients first,
     which takes their sums; else the largest columns alone would decide. Not with another loss than the squared one, and
     not with `privacy`, whose promise does not cover these sums.
 

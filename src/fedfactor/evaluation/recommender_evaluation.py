@@ -1,4 +1,4 @@
-"""How good a fitted recommender is on ratings it has not seen: errors, lists, and both owner by owner."""
+"""How good a fitted recommender is on ratings it has not seen: errors, lists, and both client by client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Evaluation:
     ranking : RankingScores or None
         Of lists of n, over users who liked a held-out item; None where there is no such user.
     by_owner : dict of str to Evaluation
-        The same for each owner.
+        The same for each client.
     n_ratings, n_unknown : int
         Ratings that were compared, and those of users or items that were not in ``fit``.
     liked : float or None

@@ -141,7 +141,7 @@ def tune_owners(
     progress: bool = False,
     **options: Any,
 ) -> dict[str, Tuned]:
-    """Tune each owner's CNMF on its own ratings, as owners would at home.
+    """Tune each client's CNMF on its own ratings, as clients would at home.
 
     Parameters
     ----------
@@ -151,9 +151,9 @@ def tune_owners(
     rank_of : callable
         The highest rank for a number of users; by default that of the paper.
     seconds : float, optional
-        For all owners together, in equal shares.
+        For all clients together, in equal shares.
     progress : bool
-        Show a bar over owners.
+        Show a bar over clients.
     **options
         As in :func:`tune_cnmf`.
 
@@ -196,7 +196,7 @@ def choose_recommender(
     seed: int = 0,
     rounds: Mapping[Any, int] | int | None = None,
 ) -> tuple[Any, dict[Any, float]]:
-    """Run each candidate on four fifths of every owner's ratings and keep the one that predicts the rest best.
+    """Run each candidate on four fifths of every client's ratings and keep the one that predicts the rest best.
 
     Parameters
     ----------
@@ -217,11 +217,11 @@ def choose_recommender(
     best : label
         Of the best candidate (its position in a sequence).
     errors : dict of label to float
-        Means over owners and folds: root mean square errors of ratings; for signs of interest 1 − NDCG@10 of lists.
+        Means over clients and folds: root mean square errors of ratings; for signs of interest 1 − NDCG@10 of lists.
 
     Notes
     -----
-    In a real federation each owner holds out its own fifth and sends one number, its error; these add up.
+    In a real federation each client holds out its own fifth and sends one number, its error; these add up.
     """
     named = dict(candidates) if isinstance(candidates, Mapping) else dict(enumerate(candidates))
     kinds = {makes_lists(algorithm_of(each)) for each in named.values()}
@@ -232,7 +232,7 @@ def choose_recommender(
         scale = (float(values.min()), float(values.max()))
     errors: dict[Any, list[float]] = {label: [] for label in named}
     for fold in range(folds):
-        # A stream of its own for each owner, by its place in name order: all candidates see the same split.
+        # A stream of its own for each client, by its place in name order: all candidates see the same split.
         parts = {
             name: hold_out(R, 0.2, np.random.default_rng([22, seed, fold, place]), keep_items=False)
             for place, (name, R) in enumerate(sorted(owners.items()))
@@ -264,7 +264,7 @@ def tune_recommender(
     seed: int = 0,
     progress: bool = False,
 ) -> Tuned:
-    """Tune a federated recommender with Optuna: each trial is a run on four fifths of every owner's ratings.
+    """Tune a federated recommender with Optuna: each trial is a run on four fifths of every client's ratings.
 
     Parameters
     ----------
@@ -331,7 +331,7 @@ def makes_lists(algorithm: Algorithm) -> bool:
 
 
 def _lists_error(factors: Mapping[str, Any], parts: Mapping[str, tuple[Any, Any]]) -> float:
-    """Return one minus the NDCG of lists of ten, mean over owners who have something held out."""
+    """Return one minus the NDCG of lists of ten, mean over clients who have something held out."""
     found: list[float] = []
     for name, kept in factors.items():
         train, held = parts[name]

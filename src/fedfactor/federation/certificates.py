@@ -40,7 +40,7 @@ def make_server_certificate(
 
     The authority's key may lie elsewhere (``ca_key``): on a drive that is connected for this only.
 
-    The names of this machine to itself are always among them, because the server also speaks to itself.
+    The loopback names of this machine are always among them, because the server also connects to itself.
     """
     from cryptography import x509
 

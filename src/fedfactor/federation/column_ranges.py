@@ -62,7 +62,7 @@ def read_units(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def check_entries(units: Mapping[str, Any], features: Sequence[str]) -> str:
-    """Say what is wrong with declared ranges; nothing when they are right."""
+    """Return what is wrong with declared ranges; nothing when they are right."""
     odd = [name for name in units if features and name not in features]
     if odd:
         return f"[units] {listed(map(repr, odd), 12)} {'are' if len(odd) > 1 else 'is'} not among the agreed columns"
@@ -76,7 +76,7 @@ def check_entries(units: Mapping[str, Any], features: Sequence[str]) -> str:
 
 
 def strange_columns(units: Mapping[str, Any], features: Sequence[str], X: Any, mask: Any) -> list[str]:
-    """Say of each column whose cells lie elsewhere than declared what was found; cells that are missing do not count.
+    """Return, for each column with cells outside the declared range, what was found; missing cells do not count.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def strange_columns(units: Mapping[str, Any], features: Sequence[str], X: Any, m
 
 
 def words(units: Mapping[str, Any]) -> str:
-    """Say declared ranges in one line."""
+    """Return declared ranges in one line."""
     parts = [
         f"{n} {_number(e.get('low', ''))}…{_number(e.get('high', ''))} {e.get('unit', '')}".strip()
         for n, e in units.items()

@@ -55,7 +55,7 @@ class Reached:
     foreign: bool = False
 
     def warnings(self) -> list[str]:
-        """Say what will go wrong soon."""
+        """Return what will go wrong soon."""
         said: list[str] = []
         if self.days is not None and self.days < SOON:
             said.append(f"the server's certificate ends in {self.days:.0f} days. At the coordinator: {CERTIFY}")
@@ -64,7 +64,7 @@ class Reached:
 
 
 def clock_words(ahead: float | None) -> str:
-    """Say that this machine's clock and the server's run apart; nothing while that does no harm.
+    """Return a warning if this machine's clock and the server's differ; nothing while that does no harm.
 
     Examples
     --------
@@ -173,7 +173,7 @@ class Connection:
             return None
 
     def words(self, where: str) -> str:
-        """Say it in one line."""
+        """Return it in one line."""
         if self.connected and time.time() - self.time > SILENT:
             return f"NOT connected: no request went through since {moment(self.time)}. What to do: join again"
         if self.connected:

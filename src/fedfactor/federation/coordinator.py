@@ -50,7 +50,7 @@ STARTING = "starting"
 
 
 class UnsureError(DataError):
-    """Something would be lost that the caller may not know of; said again with ``sure``, it is done."""
+    """Something would be lost that the caller may not know of; repeated with ``sure``, it is done."""
 
 
 class Coordinator:
@@ -160,7 +160,7 @@ class Coordinator:
         return f"the server's certificate ends in {days:.0f} days. Before that: {CERTIFY}" if days < SOON else ""
 
     def certificate_warning(self) -> str:
-        """Say what is, or will be, wrong with the certificate; nothing when all is well."""
+        """Return what is, or will be, wrong with the certificate; nothing when all is well."""
         try:
             return self.certificate_words()
         except ChildError as error:

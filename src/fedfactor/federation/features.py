@@ -114,19 +114,19 @@ def read_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, ...]:
-    """Find the columns that all owners will use.
+    """Find the columns that all clients will use.
 
     Parameters
     ----------
     owners : mapping of str to sequence of str
-        Column names of each owner.
+        Column names of each client.
     how : {"same", "union", "intersection"}
         All must have the same columns (in any order); or the union of all columns; or their intersection.
 
     Returns
     -------
     tuple of str
-        Sorted, unless all owners have them in one order.
+        Sorted, unless all clients have them in one order.
 
     Examples
     --------

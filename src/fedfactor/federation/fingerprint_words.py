@@ -55,12 +55,12 @@ def spoken(data: bytes, count: int = OF_TERMS) -> str:
 
 
 def terms_words(fingerprint: str) -> str:
-    """Say the fingerprint of an agreement (all names, keys and terms) in words."""
+    """Return the fingerprint of an agreement (all names, keys and terms) in words."""
     return spoken(b"terms " + bytes.fromhex(fingerprint), OF_TERMS)
 
 
 def key_words(name: str, party: Mapping[str, Any]) -> str:
-    """Say a party's name and keys in words."""
+    """Return a party's name and keys in words."""
     return spoken(b"key " + key_bytes(name, party), OF_KEY)
 
 

@@ -44,7 +44,7 @@ class Worth:
     use: np.ndarray
 
     def words(self) -> str:
-        """Say it in plain words."""
+        """Return it as a sentence."""
         gain = 100 * (1 - self.joint / self.alone) if self.alone else 0.0
         if abs(gain) < 1:
             said = "about the same: what you gain, if anything, is not in this error"

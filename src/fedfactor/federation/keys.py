@@ -59,7 +59,7 @@ def make_key(path: str | os.PathLike[str], comment: str, passphrase: bytes = b""
 
 
 def identity_secret(path: str | os.PathLike[str]) -> bytes:
-    """Derive, from a private key, the secret with which its owner signs in secure aggregation."""
+    """Derive, from a private key, the secret with which its client signs in secure aggregation."""
     return _signing_secret(_private(path))
 
 
@@ -73,7 +73,7 @@ def _signing_secret(key: Any) -> bytes:
 
 
 def signing_key(path: str | os.PathLike[str]) -> str:
-    """Read from a ``.pub`` file the key with which its owner signs in secure aggregation; empty when there is none."""
+    """Read from a ``.pub`` file the key with which its client signs in secure aggregation; empty when there is none."""
     words = Path(path).read_text().split()
     found = [word.removeprefix(SIGN) for word in words[2:] if word.startswith(SIGN)]
     if found and not (len(found[0]) == 64 and all(c in "0123456789abcdef" for c in found[0])):

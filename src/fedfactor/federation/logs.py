@@ -66,12 +66,12 @@ def as_object(line: str, now: str | None = None) -> str:
 
 
 class _Owned(logging.handlers.RotatingFileHandler):
-    """Writes files that only their owner may read."""
+    """Writes files that only their client may read."""
 
     _complained = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say once that a log cannot be written, and go on: what it is about matters more than the log."""
+        """Report once that a log cannot be written, and continue: the run matters more than its log."""
         error = sys.exc_info()[1]
         if not self._complained and isinstance(error, OSError):
             self._complained = True
@@ -138,7 +138,7 @@ class _Complaints(logging.Handler):
 
 
 def pump(source: IO[bytes], path: Path) -> None:
-    """Carry what a process says into a log until it ends."""
+    """Copy the output of a process into a log until it ends."""
     log = LogFile(path)
     try:
         for line in source:

@@ -81,7 +81,7 @@ def _components(folder: Path) -> np.ndarray | None:
 def alike(V: np.ndarray, W: np.ndarray) -> list[float]:
     """Compare two versions component by component: the cosine of each of the first with its match in the second.
 
-    Of runs with other seeds, or without one of the parties, it says which components are stable.
+    From runs with other seeds, or without one of the parties, it reports which components are stable.
     """
     from fedfactor.evaluation.metrics.coherence import cosine_similarity, match_components
 

@@ -191,7 +191,7 @@ class Member:
             )
 
     def _compare_agreement(self) -> None:
-        """Write the agreement of this folder again where it does not say what the signed terms say."""
+        """Write the agreement of this folder again where it differs from the signed terms."""
         signed = self.terms.agreement(self.name).to_json()
         kept = ClientFolder(self.folder).agreement
         if kept.to_json() != signed:  # another version made it, or it was changed together with its checksum
@@ -391,7 +391,7 @@ class Member:
 
 
 def _source(data: str | Path, reading: Reading | None, keep_out: float) -> str:
-    """Say what rows were made from: the file, how it is read, and what share was kept out."""
+    """Return what rows were made from: the file, how it is read, and what share was kept out."""
     source = file_digest(data) if Path(data).is_file() else ""
     if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
         source += f" {reading}"

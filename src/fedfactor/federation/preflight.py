@@ -1,6 +1,6 @@
 """Look before a run, and during it, at everything that has gone wrong for others: one line for each thing.
 
-Each line says what was looked at, what was found, and what to do if that is wrong. Nothing of the rows is sent: the
+Each line states what was checked, what was found, and what to do if that is wrong. Nothing of the rows is sent: the
 only request asks the server, with the party's key, which terms it serves.
 """
 
@@ -33,7 +33,7 @@ from fedfactor.io.file_content import Reading
 
 LEAST_DISK = 1 << 30
 LEAST_MEMORY = 1 << 28
-"""Bytes below which a machine is said to be short of room: of the disk, and of memory."""
+"""Free bytes of disk and of memory below which a warning is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def check_coordinator(place: Coordinator) -> list[Line]:
 
 
 def _complete(terms: Terms) -> list[Line]:
-    """Say at a party what its file lacks yet; nothing when it is whole."""
+    """Return what a party's file still lacks; nothing when it is complete."""
     try:
         terms.agreement()
     except FedfactorError as error:

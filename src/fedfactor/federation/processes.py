@@ -27,7 +27,7 @@ class PassingError(ChildError):
 
 
 def need_federation() -> None:
-    """Raise an error that says how to install what carries messages, when it is not there."""
+    """Raise an error with the command that installs the transport, when it is missing."""
     for package in ("aiohttp", "httpx", "cryptography"):
         if find_spec(package) is None:
             raise MissingExtraError.named(package, "federation", "A federation across machines")

@@ -27,7 +27,7 @@ APART = "under other terms"
 
 
 def away_words(since: str) -> str:
-    """Say of a party that is not connected what is known of it.
+    """Return what is known of a party that is not connected.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class PartyWatch:
         return [*self._state(), *(line for sent in self._sent() for line in self._words(sent) if line)]
 
     def _state(self) -> list[str]:
-        """Say whether the party is connected when that changed; a single request that was lost is no change."""
+        """Return whether the party is connected when that changed; a single request that was lost is no change."""
         now = Connection.of(self._store.folder)
         if now is None:
             return []
@@ -124,7 +124,7 @@ class PartyWatch:
         return [*before, self._event(new.strip(), "run begun", run=sent["run"]) if new else ""]
 
     def _summed(self) -> list[str]:
-        """Say what a round with secure aggregation sent in all its messages: known when the next one begins."""
+        """Return what a round with secure aggregation sent in all its messages: known when the next one begins."""
         text = f"{self._round}: {self._bytes} bytes sent."
         about: dict[str, Any] = {**self._about, "bytes": self._bytes}
         said: list[str] = []
@@ -205,7 +205,7 @@ def run_event(status: dict[str, Any]) -> Event:
 
 
 def run_words(status: dict[str, Any]) -> str:
-    """Say in one line where a run stands."""
+    """Return the state of a run in one line."""
     state = status["state"]
     if state in ENDED:
         reason = status.get("reason", "")

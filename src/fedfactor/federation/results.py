@@ -132,7 +132,7 @@ def server_status(place: Coordinator) -> dict[str, Any]:
     """Return whether the coordinator serves, who is connected, where the run stands, and what to do about it.
 
     Numbers are numbers and times are ISO 8601, so that programs can read them. ``state`` is ``not started``,
-    ``starting``, ``running``, ``interrupted``, ``paused``, ``failed`` or ``finished``; ``phase`` says what a running
+    ``starting``, ``running``, ``interrupted``, ``paused``, ``failed`` or ``finished``; ``phase`` is what a running
     one waits for.
     """
     raw = place.status()
@@ -194,7 +194,7 @@ def run_state(place: Coordinator) -> str:
 
 
 def advice_for(about: Mapping[str, Any], file: Path) -> str:
-    """Say what the coordinator has to do next; nothing when nothing has to be done."""
+    """Return what the coordinator has to do next; nothing when nothing has to be done."""
     state = about["state"]
     served = about["served"]
     if state == "interrupted":
@@ -205,7 +205,7 @@ def advice_for(about: Mapping[str, Any], file: Path) -> str:
 
 
 def _privacy(folder: Path) -> str:
-    """Say what protects uploads, and what was spent."""
+    """Return what protects uploads, and what was spent."""
     agreement = Agreement.read(folder)
     if noise := agreement.noise:
         run = f"ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for one {noise['unit']} in a whole run"
@@ -330,7 +330,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
 
 
 def _protected(agreement: Agreement, store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
-    """Say what protected the uploads of a run; with noise also what it cost these rows by their own books."""
+    """Return what protected the uploads of a run; with noise also what it cost these rows by their own books."""
     channel = agreement.channel(run)
     report = UNPROTECTED if channel is None else written(channel.report(rounds))
     if not agreement.noise:
@@ -341,7 +341,7 @@ def _protected(agreement: Agreement, store: ClientFolder, run: str, rounds: int)
 
 
 def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
-    """Say how rows were brought to the components, so that new rows can be."""
+    """Return how rows were brought to the components, so that new rows can be."""
     absent = plan.missing_values
     return {
         "preprocess": {"steps": plan.words, "weights": None if weights is None else [float(each) for each in weights]},
@@ -350,7 +350,7 @@ def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
 
 
 def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str], parents: Sequence[str]) -> dict[str, Any]:
-    """Say which version of the model this is, what it started at, and on whose rows and terms it stands."""
+    """Return which version of the model this is, what it started at, and on whose rows and terms it stands."""
     return {
         "version": len(before) + 1,
         "run": run,

@@ -1,4 +1,4 @@
-"""From an owner's file to the rows that take part: agreed columns, agreed preprocessing, agreed dtype, checked."""
+"""From a client's file to the rows that take part: agreed columns, agreed preprocessing, agreed dtype, checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedfactor.privacy.subjects import keep_only, subject_rows
 
 
 def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading: Reading | None = None) -> Shard:
-    """Open, arrange, preprocess and check one owner's rows; nothing leaves this machine."""
+    """Open, arrange, preprocess and check one client's rows; nothing leaves this machine."""
     if terms.by_columns:
         return _prepare_columns(path, terms, name, reading or Reading())
     plan = terms.preprocess()

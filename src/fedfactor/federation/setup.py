@@ -1,4 +1,4 @@
-"""Make and change ``federation.toml``, say it in words, and try a federation out."""
+"""Make and change ``federation.toml``, describe it in words, and try a federation."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def agree_on_lists(file: Path, lists: Mapping[str, Sequence[str]], how: How, abs
 
 
 def _sent(terms: Terms) -> list[str]:
-    """Say what leaves a party, in the words of each kind of upload."""
+    """Return what leaves a party, in the words of each kind of upload."""
     if not (terms.names and terms.features):
         return ["what the algorithm sends; shown here once parties and columns are agreed on"]
     algorithm = terms.agreement().make() if terms.noise else terms.algorithm()
@@ -264,7 +264,7 @@ def _sent(terms: Terms) -> list[str]:
 
 
 def words(terms: Terms, *, spoken: bool = True) -> str:
-    """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it.
+    """Return what a party agrees to: all that decides what is computed of its rows, and what leaves it.
 
     ``spoken=False`` leaves out the fingerprint in words, where given words are to be compared with them.
     """
@@ -372,7 +372,7 @@ def _noise(terms: Terms) -> list[str]:
 
 
 def _rare(terms: Terms) -> list[str]:
-    """Say which columns are left out of secure aggregation, and what it means when none is."""
+    """Return which columns are left out of secure aggregation, and what it means when none is."""
     if not terms.secure or terms.noise:
         return []
     rows, parties = (terms.content["privacy"][entry] for entry in ("column_rows", "column_parties"))
@@ -383,12 +383,12 @@ def _rare(terms: Terms) -> list[str]:
 
 
 def words_of_key(terms: Terms, name: str) -> str:
-    """Say a party's name and keys in words."""
+    """Return a party's name and keys in words."""
     return key_words(name, terms.content["parties"][name])
 
 
 def keys_in_words(terms: Terms) -> str:
-    """Say each party's name and keys in words, one line each."""
+    """Return each party's name and keys in words, one line each."""
     return "\n".join(printable(f"{name}: {key_words(name, p)}") for name, p in terms.content["parties"].items())
 
 

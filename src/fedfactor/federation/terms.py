@@ -84,7 +84,7 @@ FREE = ("algorithm", "units")
 
 
 LATER = (("run", "start"), ("policy", "absent"), ("privacy", "links"), ("limits", "since"), ("limits", "keep"))
-"""Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
+"""Entries that came later: omitted while they have the default, so that older terms keep their fingerprint."""
 
 INSTEAD = f"Leave it out, or scale by public ranges: {DECLARED!r} in [preprocess], and fedfactor federation units."
 
@@ -419,7 +419,7 @@ class Terms:
         return 1.0 / plan.apply(np.array([[float(units[name]["high"]) for name in self.features]]))[0]
 
     def meta(self) -> Meta:
-        """Say what every party may know before round 0."""
+        """Return what every party may know before round 0."""
         masked = self.preprocess().missing_values is not None or self._absent_is_missing
         rows = self.content["privacy"].get("public_rows") or None
         return Meta(len(self.features), self.names, self.content["run"]["dtype"], masked, rows)
@@ -569,7 +569,7 @@ class Terms:
             raise TermsError(f"[privacy] protect = 'dp': {error}") from None
 
     def agreement(self, name: str = "") -> Agreement:
-        """Say the same in the words of engines, once there are parties and features."""
+        """Return the same as parameters of engines, once there are parties and features."""
         if not self.names:
             raise TermsError("[parties] is empty. The coordinator adds each with: fedfactor federation add")
         if not self.features:
@@ -665,7 +665,7 @@ class Terms:
         return self.agreement().noise["noise_multiplier"] / math.sqrt(len(self.names) - self.noise["colluding"])
 
     def _less_noise(self, other: Terms) -> list[str]:
-        """Say how a party's own share of the noise changes with the number of parties."""
+        """Return how a party's own share of the noise changes with the number of parties."""
         mine = self.noise_share
         theirs = other.noise_share
         if mine == theirs or not theirs:
@@ -676,7 +676,7 @@ class Terms:
         ]
 
     def _told_apart(self, other: Terms) -> list[str]:
-        """Say whose uploads two agreements together show, where sums without noise are made under both."""
+        """Return whose uploads two agreements together reveal, where sums without noise are made under both."""
         moved = sorted(set(self.names) ^ set(other.names))
         if not moved or not (self.secure and other.secure) or (self.noise and other.noise):
             return []
@@ -708,7 +708,7 @@ def check_party_name(name: str) -> None:
 
 
 def _ascii(host: str) -> str:
-    """Say how DNS writes a name with other letters."""
+    """Return how DNS writes a name with other letters."""
     try:
         return f"Write it as DNS does: {host.encode('idna').decode()}"
     except UnicodeError:

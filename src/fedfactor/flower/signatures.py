@@ -63,7 +63,7 @@ def sign(key: ec.EllipticCurvePrivateKey, said: bytes) -> bytes:
 
 
 def is_signed(public_pem: bytes, signature: bytes, said: bytes) -> bool:
-    """Return whether the owner of a public key signed a statement."""
+    """Return whether the client of a public key signed a statement."""
     key: Any = load_pem_public_key(public_pem)
     try:
         key.verify(signature, said, ALGORITHM)

@@ -145,7 +145,7 @@ class Content:
     row_ids, id_name : list of str, str, or None
         Ids that the format itself sets apart: a frame's index, cell names, a first column without a name.
     texts : dict of str to function
-        Columns of text, read when called; and columns whose name speaks of ids, as text so that no digit is lost.
+        Columns of text, read when called; and columns whose name means ids, as text so that no digit is lost.
     order : list of str
         All names as they stand in the file, to state which comes first.
     place : function
@@ -178,7 +178,7 @@ class Rows:
     features : tuple of str
         Names of the components.
     row_ids, id_name : tuple of str, str, or None
-        What the rows are called, and the column that said so.
+        Row ids, and the column that holds them.
     components, columns : array of shape (k, m), tuple of str, or None
         V and the names of its columns, for formats that have room for them.
     source : Path or None
@@ -205,7 +205,7 @@ def write_rows(path: Path, rows: Rows) -> None:
 
 
 def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:
-    """Refuse a file that says it unfolds to an absurd size, before anything is allocated for it.
+    """Refuse a file that claims to unpack to an absurd size, before anything is allocated for it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Who owns which rows: a federation from rows that come with their owners, or from one matrix and labels."""
+"""Who owns which rows: a federation from rows that come with their clients, or from one matrix and labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fedfactor.io.partition import split_evenly, split_rows
 
 
 def is_owned(X: Any) -> bool:
-    """Distinguish rows that come with their owners (a federation, a mapping, a list of matrices) from one plain matrix.
+    """Distinguish rows that come with their clients (a federation, a mapping, a list of matrices) from one plain
+    matrix.
 
     Examples
     --------
@@ -26,12 +27,12 @@ def is_owned(X: Any) -> bool:
     """
     if isinstance(X, Federation) or is_mapping(X):
         return not hasattr(X, "shape")  # a sparse matrix of the kind "dictionary of keys" is a mapping, too
-    # Only what has a shape of its own can be an owner's matrix: lists within a list are rows.
+    # Only what has a shape of its own can be a client's matrix: lists within a list are rows.
     return is_list(X) and any(isinstance(x, Shard) or len(getattr(x, "shape", ())) == 2 for x in X)
 
 
 def federation_of(X: Any, missing_values: Missing) -> Federation:
-    """Make a federation of rows that come with their owners."""
+    """Make a federation of rows that come with their clients."""
     if not isinstance(X, Federation):
         return Federation(X, missing_values=missing_values)
     if missing_values is not None and not _same(missing_values, X.missing_values):
@@ -47,7 +48,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def owner_labels(n_rows: int, groups: Any, n_clients: int, seed: int) -> Any:
-    """Say who owns each row: ``groups``, else rows dealt at random to ``n_clients``; None: all belong to one."""
+    """Return who owns each row: ``groups``, else rows dealt at random to ``n_clients``; None: all belong to one."""
     if groups is None:
         return None if n_clients == 1 else split_evenly(n_rows, n_clients, seed)
     if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
@@ -56,7 +57,7 @@ def owner_labels(n_rows: int, groups: Any, n_clients: int, seed: int) -> Any:
 
 
 def column_of_groups(X: Any, groups: Any) -> tuple[Any, Any]:
-    """Take the owner of each row out of a column of X, if ``groups`` is the name of one.
+    """Take the client of each row out of a column of X, if ``groups`` is the name of one.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def column_of_groups(X: Any, groups: Any) -> tuple[Any, Any]:
 
 
 def split(X: Array, labels: Any, missing_values: Missing, features: Any) -> Federation:
-    """Give each owner its rows; no labels: one owner named ``"0"``."""
+    """Give each client its rows; no labels: one client named ``"0"``."""
     names = None if features is None else tuple(features)
     parts = {"0": X} if labels is None else split_rows(X, labels)
     shards = {name: replace(Shard.of(rows, missing_values), features=names) for name, rows in parts.items()}

@@ -25,7 +25,7 @@ _YEAR_FIRST = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Roles(NamedTuple):
-    """Which column says whose cell it is, which column of the matrix it is in, and what it holds."""
+    """The columns with the row, the column and the value of each cell."""
 
     who: str
     what: str
@@ -35,7 +35,7 @@ class Roles(NamedTuple):
 
     @property
     def when(self) -> str | None:
-        """The column that says when a line was written, if there is one."""
+        """The column with the time of a line, if there is one."""
         return next((name for name in self.rest if _WHEN.fullmatch(_plain(name))), None)
 
 
@@ -44,7 +44,7 @@ def _plain(name: str) -> str:
 
 
 def roles_of(names: Sequence[str], reading: Reading | None = None) -> Roles | None:
-    """Recognise a long table by its column names; None when they do not say so.
+    """Recognize a long table by its column names; None when they do not show one.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def _told_when(roles: Roles) -> str:
 
 
 def sorted_ids(ids: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """List different ids, as numbers where they are numbers, and say for each place which one it has."""
+    """Return the distinct ids, as numbers where they are numbers, and the index of each place's id."""
     known = sorted(set(ids))
     if all(each.isdecimal() and len(each) < 19 for each in known):
         known.sort(key=lambda each: (int(each), each))

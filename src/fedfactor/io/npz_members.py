@@ -55,7 +55,7 @@ class Member:
         info = self._archive.getinfo(self._file.name)
         if info.compress_type == zipfile.ZIP_STORED and raw is not None:
             start = info.header_offset
-            raw.seek(start + 26)  # what a member's own header says of the lengths of its name and its extras
+            raw.seek(start + 26)  # the lengths of a member's name and extras in its own header
             lengths = np.frombuffer(raw.read(4), "<u2")
             start += 30 + int(lengths.sum()) + self._file.tell()
             return np.memmap(self._path, self.dtype, "r", start, self.shape, self._order)

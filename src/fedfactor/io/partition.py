@@ -1,4 +1,4 @@
-"""Who owns which row: split one matrix into owners' matrices, without copying where the rows lie together."""
+"""Who owns which row: split one matrix into clients' matrices, without copying where the rows lie together."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ __all__ = ["by_class", "by_label_skew", "join_rows", "row_positions", "split_eve
 
 
 def split_rows(X: Any, labels: Any) -> dict[str, Any]:
-    """Give each owner its rows.
+    """Give each client its rows.
 
     Parameters
     ----------
     X : ndarray, sparse matrix, data frame or torch tensor of shape (n, m)
-        The rows of all owners.
+        The rows of all clients.
     labels : array-like of shape (n,)
-        The owner of each row. Owners are named ``str(label)``.
+        The client of each row. Clients are named ``str(label)``.
 
     Returns
     -------
     dict of str to matrix
-        In the order in which owners first appear. Rows keep their order.
+        In the order in which clients first appear. Rows keep their order.
 
     Notes
     -----
-    An owner whose rows lie together gets a view: of the array, or of the CSR's ``data`` and ``indices`` with its own
-    ``indptr``. Any other owner gets a copy of its rows, so all owners together never hold more than one copy of ``X``.
-    Other sparse layouts are turned into CSR first.
+    A client whose rows lie together gets a view: of the array, or of the CSR's ``data`` and ``indices`` with its own
+    ``indptr``. Any other client gets a copy of its rows, so all clients together never hold more than one copy of
+    ``X``. Other sparse layouts are turned into CSR first.
 
     Examples
     --------
@@ -60,17 +60,17 @@ def split_rows(X: Any, labels: Any) -> dict[str, Any]:
 
 
 def row_positions(labels: Any) -> dict[str, np.ndarray]:
-    """Say which rows each owner holds, so that results can be put back in order.
+    """Return which rows each client holds, so that results can be put back in order.
 
     Parameters
     ----------
     labels : array-like of shape (n,)
-        The owner of each row.
+        The client of each row.
 
     Returns
     -------
     dict of str to ndarray of int
-        Row numbers, rising, by owner; owners in the order in which they first appear.
+        Row numbers, rising, by client; clients in the order in which they first appear.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def row_positions(labels: Any) -> dict[str, np.ndarray]:
 
 
 def join_rows(parts: Mapping[str, Any], positions: Mapping[str, np.ndarray]) -> Any:
-    """Undo :func:`split_rows`: put the rows of each owner where :func:`row_positions` says that they were.
+    """Undo :func:`split_rows`: put the rows of each client where :func:`row_positions` says that they were.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
 
 
 def _encode(labels: Any) -> tuple[np.ndarray, list[str]]:
-    """Number the owners in order of first appearance."""
+    """Number the clients in order of first appearance."""
     labels = labels.to_numpy() if hasattr(labels, "to_numpy") else labels
     if is_numpy(labels) and labels.ndim == 1 and labels.dtype.kind in "biuU" and labels.size:
         return _encode_uniform(labels)
@@ -263,7 +263,7 @@ def by_label_skew(y: Any, n_clients: int, alpha: float = 0.5, seed: int = 0) -> 
 
 
 def by_class(y: Any) -> np.ndarray:
-    """Make each class one owner: the most uneven split there is.
+    """Make each class one client: the most uneven split there is.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def by_class(y: Any) -> np.ndarray:
     Returns
     -------
     ndarray of str of shape (n,)
-        The owner of each row, named after its class.
+        The client of each row, named after its class.
 
     Examples
     --------

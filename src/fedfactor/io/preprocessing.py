@@ -19,7 +19,7 @@ from fedfactor.core.missing_policies import parse_missing
 
 STEPS = ("library-size", "log1p", "binarize", "select", "tf-idf", "scale")
 """``library-size N``: each row sums to N. ``log1p``: ln(1 + x). ``binarize T``: 1 where x > T. The others weigh columns
-by what all owners' columns add up to, and come last: ``select N`` keeps the N columns that spread most for their size
+by what all clients' columns add up to, and come last: ``select N`` keeps the N columns that spread most for their size
 (the others become zero), ``tf-idf`` weighs by how rare a column is, ``scale`` divides by the root mean square, or by
 what its word says: ``mean``, ``std``, ``max``, ``quantile 0.9``. ``scale declared`` needs no sums: in a federation it
 divides by the upper ends of the ranges in ``[units]``."""
@@ -32,7 +32,7 @@ _QUANTILE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Preprocess:
-    """Steps that every owner applies to its own rows.
+    """Steps that every client applies to its own rows.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Preprocess:
 
     steps: tuple[tuple[str, float | None], ...] = ()
     survey: str = ""
-    """Steps that need column sums of all owners, as words; empty when none does."""
+    """Steps that need column sums of all clients, as words; empty when none does."""
     missing_values: float | str | None = None
     declared: bool = False
     """Whether columns are divided by the upper ends of their declared ranges."""
@@ -207,7 +207,7 @@ def above(X: Any, threshold: float) -> Any:
 
 
 def binarized(federation: Federation, threshold: float | None) -> Federation:
-    """Replace every owner's rows by ``X > threshold``, after the checks that it would hide; None: as they are."""
+    """Replace every client's rows by ``X > threshold``, after the checks that it would hide; None: as they are."""
     if threshold is None:
         return federation
     if isinstance(threshold, bool) or not isinstance(threshold, Real) or not math.isfinite(threshold):

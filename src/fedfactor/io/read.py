@@ -47,7 +47,7 @@ def read(
     repeated_ids: bool = False,
     max_bytes: int | None = None,
 ) -> Table:
-    r"""Read one owner's rows: the same reader for every command, every format, and tables in memory.
+    r"""Read one client's rows: the same reader for every command, every format, and tables in memory.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ def read(
         yes/no and True/False are 1/0, empty or NA is NaN), ``.parquet``, ``.feather`` and ``.arrow`` (a frame's index
         names the rows), ``.h5ad``, ``.npy`` (mapped, not read), ``.npz`` and ``.h5`` (SciPy's sparse matrix in the
         first, or the array ``X``, or the only one; with names ``features`` and ``rows`` beside it), ``.mtx`` (also
-        ``.gz``). Or a table in memory: of pandas, of polars, or of anything that speaks Arrow; AnnData; a plain or
-        sparse matrix.
+        ``.gz``). Or a table in memory: of pandas, of polars, or of any library with Arrow's interface; AnnData; a
+        plain or sparse matrix.
     id : str, optional
         The column that names the rows; ``"none"``: no column does, whatever it looks like. By default a column whose
-        name speaks of ids, or a first column of text.
+        name means ids, or a first column of text.
     columns, drop : iterable of str
         Columns to take, and to leave out; ``*`` and ``?`` stand for any letters.
     sep, decimal : str, optional
@@ -93,8 +93,8 @@ def read(
     Notes
     -----
     What looks like an identifier is never a feature unless `columns` names it or `id` is ``"none"``: it becomes the row
-    ids, and the line says so. Pickled content is never loaded. Memory: the matrix and a few columns or rows. An integer
-    ``.npy`` is read and cast.
+    ids, which the line states. Pickled content is never loaded. Memory: the matrix and a few columns or rows. An
+    integer ``.npy`` is read and cast.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def read(
 
 
 def load(path: str | os.PathLike[str], reading: Reading | None = None) -> Table:
-    """Read a file as a :class:`Reading` says."""
+    """Read a file with the options of a :class:`Reading`."""
     return _told(_read(Path(path), reading or Reading()))
 
 
@@ -186,7 +186,7 @@ def _told(table: Table) -> Table:
 
 
 def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Table:
-    """Read one owner's rows from a file: :func:`read` with two of its options.
+    """Read one client's rows from a file: :func:`read` with two of its options.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def load_shard(
     max_bytes: int | None = None,
     reading: Reading | None = None,
 ) -> Shard:
-    """Read one owner's rows from a file as a shard, with missing cells set apart.
+    """Read one client's rows from a file as a shard, with missing cells set apart.
 
     Parameters
     ----------
@@ -246,23 +246,23 @@ def open_files(
     reading: Reading | None = None,
     steps: Sequence[str] = (),
 ) -> Federation:
-    """Make a federation of files, one owner each, named after the file and read when first needed.
+    """Make a federation of files, one client each, named after the file and read when first needed.
 
     Parameters
     ----------
     paths : iterable of path
-        One file per owner.
+        One file per client.
     missing_values, max_bytes, reading
         As in :func:`load_shard`.
     steps : sequence of str
-        Preprocessing, in the words of :data:`~fedfactor.io.preprocessing.STEPS`. Steps that depend on all owners'
+        Preprocessing, in the words of :data:`~fedfactor.io.preprocessing.STEPS`. Steps that depend on all clients'
         columns read every file once more, at once.
 
     Returns
     -------
     Federation
-        Its owners open their own file, also in a worker process. Long tables are read at once, because their columns
-        are those of all owners together.
+        Its clients open their own file, also in a worker process. Long tables are read at once, because their columns
+        are those of all clients together.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def open_blocks(
     reading: Reading | None = None,
     steps: Sequence[str] = (),
 ) -> Federation:
-    """Make a federation of one file, cut into blocks of rows: each block is an owner, and read where it is worked on.
+    """Make a federation of one file, cut into blocks of rows: each block is a client, and read where it is worked on.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ def open_blocks(
     Returns
     -------
     Federation
-        Owners are named after the file and the number of the block, or its place on the grid.
+        Clients are named after the file and the number of the block, or its place on the grid.
 
     Notes
     -----
@@ -439,7 +439,7 @@ def _is_long(path: Path, reading: Reading) -> bool:
 
 
 def _widened(shards: dict[str, Shard]) -> dict[str, Shard]:
-    """Bring long tables to the columns of all owners together."""
+    """Bring long tables to the columns of all clients together."""
     features = [shard.features for shard in shards.values()]
     if any(names is None for names in features):
         return shards
@@ -458,7 +458,7 @@ def _widened(shards: dict[str, Shard]) -> dict[str, Shard]:
 
 
 def _survey(plan: Preprocess, openers: dict[str, Any]) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Add up all owners' columns, each owner's in turn, as a federation does before its first round."""
+    """Add up all clients' columns, each client's in turn, as a federation does before its first round."""
     total: Any = None
     first = ""
     reference = None
@@ -493,7 +493,7 @@ def _prepared(source: Any, plan: Preprocess, weights: np.ndarray | None, feature
 
 
 def owner_name(path: str | os.PathLike[str]) -> str:
-    """Name an owner after its file, without the ending.
+    """Name a client after its file, without the ending.
 
     Parameters
     ----------
@@ -516,12 +516,12 @@ def owner_name(path: str | os.PathLike[str]) -> str:
 
 
 def owner_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
-    """Name the owners of several files, and refuse two files for one name.
+    """Name the clients of several files, and refuse two files for one name.
 
     Parameters
     ----------
     paths : iterable of path
-        One file per owner.
+        One file per client.
 
     Returns
     -------

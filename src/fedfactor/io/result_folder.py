@@ -41,7 +41,7 @@ FORMAT = 2
 """Of result folders."""
 
 NOBODY = "(shared)"
-"""Under which name a run lies whose folder holds no owner's factors, as at a coordinator."""
+"""Under which name a run lies whose folder holds no client's factors, as at a coordinator."""
 
 _SHARED = 0o644  # every party holds the components anyway; U stays at 0600
 
@@ -61,18 +61,18 @@ def write_factors(
     ----------
     out_dir : path
         Made if missing. ``shared/`` receives what may be published: ``components.safetensors``, ``features.json`` and
-        ``run.json``; ``private/`` (mode 0700, files 0600) what may not: ``<owner>.safetensors``, and ``run.json`` with
+        ``run.json``; ``private/`` (mode 0700, files 0600) what may not: ``<client>.safetensors``, and ``run.json`` with
         what the record holds beside (:func:`~fedfactor.privacy.publication.split_record` decides).
     components : ndarray of shape (k, m)
         The shared factor V.
     features : sequence of str, optional
         Names of the m columns.
-    private : mapping of owner to U, or to a mapping of named arrays, optional
-        What belongs to single owners. Names that are not safe as file names are percent-encoded.
+    private : mapping of client to U, or to a mapping of named arrays, optional
+        What belongs to single clients. Names that are not safe as file names are percent-encoded.
     run : mapping, optional
         The record, as plain values. NaN is written as null, infinities as ``"inf"`` and ``"-inf"``: JSON has neither.
-    row_ids : mapping of owner to ids or None, optional
-        What each owner calls its rows, written beside its U as ``private/<owner>.rows.json``.
+    row_ids : mapping of client to ids or None, optional
+        What each client calls its rows, written beside its U as ``private/<client>.rows.json``.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def write_private(
     private: Mapping[str, Any],
     row_ids: Mapping[str, Sequence[str] | None] | None = None,
 ) -> Path:
-    """Write what belongs to single owners, and nothing else: the part of a process that holds some of them.
+    """Write what belongs to single clients, and nothing else: the part of a process that holds some of them.
 
     Parameters
     ----------
@@ -217,14 +217,14 @@ def read_components(out_dir: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[
 
 
 def read_private(out_dir: str | os.PathLike[str], owner: str) -> dict[str, np.ndarray]:
-    """Read what belongs to one owner.
+    """Read what belongs to one client.
 
     Parameters
     ----------
     out_dir : path
         A folder written by :func:`write_factors`.
     owner : str
-        The owner's name.
+        The client's name.
 
     Returns
     -------
@@ -244,7 +244,7 @@ def read_private(out_dir: str | os.PathLike[str], owner: str) -> dict[str, np.nd
 
 
 def read_row_ids(out_dir: str | os.PathLike[str], owner: str) -> tuple[str, ...] | None:
-    """Read what an owner calls its rows; None when they had no ids.
+    """Read what a client calls its rows; None when they had no ids.
 
     Examples
     --------
@@ -264,7 +264,7 @@ def read_row_ids(out_dir: str | os.PathLike[str], owner: str) -> tuple[str, ...]
 
 
 def row_ids_file(owner: str) -> str:
-    """Name the file of an owner's row ids."""
+    """Name the file of a client's row ids."""
     return owner_to_file(owner).removesuffix(".safetensors") + ".rows.json"
 
 
@@ -307,7 +307,7 @@ def owner_from_file(name: str) -> str:
     Returns
     -------
     str
-        The owner's name.
+        The client's name.
 
     Examples
     --------
@@ -319,7 +319,7 @@ def owner_from_file(name: str) -> str:
 
 
 def owners_of(run: Run) -> dict[str, Any]:
-    """Write what a record says of each owner; in a private run no owner's own error is published."""
+    """Write the record's entries of each client; in a private run no client's own error is published."""
     rows: dict[str, dict[str, Any]] = {
         name: {"rows": len(kept.U) * kept.first_of(1)} for name, kept in run.factors.items()
     }
@@ -337,7 +337,7 @@ def owners_of(run: Run) -> dict[str, Any]:
 
 
 def private_parts(run: Run) -> dict[str, dict[str, Any]]:
-    """Name what belongs to each owner: its rows of U, and components that only it has."""
+    """Name what belongs to each client: its rows of U, and components that only it has."""
     return {name: _own(kept) for name, kept in run.factors.items() if name != NOBODY and kept.first_of(1)}
 
 

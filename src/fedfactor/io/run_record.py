@@ -44,7 +44,7 @@ _KINDS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """What was done to the rows of a run, to be done to new rows: steps, and the weights that all owners' sums gave.
+    """What was done to the rows of a run, to be done to new rows: steps, and the weights that all clients' sums gave.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Preprocessed:
 
     @classmethod
     def of(cls, kept: Any, n_features: int, where: object = "The result") -> Preprocessed | None:
-        """Read what a record says; None when nothing was done."""
+        """Read the entry of a record; None when nothing was done."""
         if kept is None:
             return None
         try:
@@ -81,7 +81,7 @@ class Preprocessed:
         return self.plan.undo(X, self.weights)
 
     def apply_all(self, federation: Federation) -> Federation:
-        """Do it to new rows of all owners."""
+        """Do it to new rows of all clients."""
         shards = {name: federation.shard(name) for name in federation.names}
         return Federation({name: replace(shard, X=self.apply(shard.X)) for name, shard in shards.items()})
 
@@ -99,7 +99,7 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
         own = {name: record[name] for name in ("party", *_OF_ONE) if name in record}
         record = {**own, **read_json(path, "Give a folder written by fedfactor fit.")}
     known: dict[str, Any] = dict(record) if is_mapping(record) else {}
-    number = known.get("format", FORMAT)  # without one it is damaged, as the next check says
+    number = known.get("format", FORMAT)  # without one it is damaged, which the next check reports
     if number != FORMAT:
         raise DataError(
             f"{path} is of format {str(number)[:40]}, which another version writes; this one reads {FORMAT}. "
@@ -118,7 +118,7 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
 
 
 def missing_of(record: dict[str, Any]) -> float | str | None:
-    """Say what marked missing cells in a run."""
+    """Return what marked missing cells in a run."""
     return parse_missing(part_of(record, "asked").get("missing_values"))
 
 

@@ -29,7 +29,7 @@ _BLOCK = 1 << 22  # cells checked in one go: the check must not take as much mem
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One owner's rows as read from a file.
+    """One client's rows as read from a file.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Table:
     features : tuple of str or None
         Column names, where the format has them.
     row_ids : tuple of str or None
-        Row identifiers, where the file has them. They stay with the owner.
+        Row identifiers, where the file has them. They stay with the client.
     id_name : str or None
         The column that the identifiers came from.
     missing_values : None, nan, number or "unstored"
@@ -95,7 +95,7 @@ def is_date(cell: str) -> bool:
 
 
 def finish_table(where: object, content: Content, reading: Reading) -> Table:
-    """Decide what the columns are, check shape, names and values, fix the dtype, and say what was done."""
+    """Decide what the columns are, check shape, names and values, fix the dtype, and report what was done."""
     said = list(content.said)
     if len(content.X.shape) != 2:
         raise DataError(
@@ -146,7 +146,7 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
 
 
 def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[str], list[str], int]:
-    """Make the matrix; also say how many lines were left out because a later one has the same cell."""
+    """Make the matrix; also return how many lines were dropped because a later one has the same cell."""
 
     def text(name: str) -> Sequence[str]:
         if name in content.texts:
@@ -189,7 +189,7 @@ def _decided(
     if content.features is None:
         return content.X, None, content.row_ids, content.id_name
     found = _Columns(where, content, reading)
-    # A name that speaks of ids decides before the place: a date may stand further left.
+    # A name that means ids decides before the place: a date may stand further left.
     for name in sorted(found.texts, key=lambda each: not names_ids(each)):
         found.sort_text(name, found.texts[name]())
     if found.words:
@@ -233,7 +233,7 @@ class _Columns:
             self.ids = self.texts.pop(name)() if name in self.texts else _as_ids(where, name, _column(content, name))
 
     def sort_text(self, name: str, cells: Sequence[str]) -> None:
-        """Say what a column of text is."""
+        """Return what a column of text is."""
         values, wrong = numbers_of(cells, self.content.decimal)
         looks = self.guess and name not in self.named
         if not self.reading.takes(name):  # not asked for: it may name the rows, and is nothing else

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _APART = 100.0
-_OTHER_UNIT = 8.0  # of columns that are steady at all owners: glucose in mg/dl and mmol/l is 18 apart, g/dl and g/l 10
+_OTHER_UNIT = 8.0  # of columns that are steady at all clients: glucose in mg/dl and mmol/l is 18 apart, g/dl and g/l 10
 _STEADY = 0.5  # squared mean over mean square: cells spread by no more than their mean
 _FAR = 50.0
 _NEARLY_ALL = 0.95
@@ -45,7 +45,7 @@ PUBLIC_SCALES = (
 
 
 def uneven(features: Sequence[str] | None, sums: Any, *, private: bool = False) -> str:
-    """Say which columns are a hundred times larger than others; empty when none is.
+    """Return which columns are a hundred times larger than others; empty when none is.
 
     ``private`` names the remedy that a run with noise or secure aggregation admits.
 
@@ -85,10 +85,10 @@ def uneven(features: Sequence[str] | None, sums: Any, *, private: bool = False) 
 def different_units(
     features: Sequence[str] | None, sums: Mapping[str, Any], medians: Mapping[str, np.ndarray] | None = None
 ) -> str:
-    """Say which columns one owner seems to have in other units than another; empty when none is.
+    """Return which columns one client seems to have in other units than another; empty when none is.
 
     A hundred times as large is another unit; eight times are, where cells spread by no more than their mean. With
-    `medians` (of the cells that are not zero, by owner) these must differ as well: a single large cell moves a mean.
+    `medians` (of the cells that are not zero, by client) these must differ as well: a single large cell moves a mean.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def _by_median(found: tuple[float, str, str], j: int, medians: Mapping[str, np.n
 
 
 def owner_medians(federation: Federation) -> dict[str, np.ndarray]:
-    """Return the median of each column's cells that are observed and not zero, by owner; 0 where there are none."""
+    """Return the median of each column's cells that are observed and not zero, by client; 0 where there are none."""
     found: dict[str, np.ndarray] = {}
     for name in federation.names:
         cells = _sizes(federation.shard(name))
@@ -144,7 +144,7 @@ def owner_medians(federation: Federation) -> dict[str, np.ndarray]:
 
 
 def outliers(federation: Federation) -> str:
-    """Name columns of an owner with a cell fifty times larger than nearly all others; empty when there is none.
+    """Name columns of a client with a cell fifty times larger than nearly all others; empty when there is none.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def _sizes(shard: Any) -> list[np.ndarray]:
 
 
 def owner_sums(federation: Federation) -> dict[str, Any]:
-    """Sum columns and their squares at every owner; nothing where columns have no names, or are sparse or many."""
+    """Sum columns and their squares at every client; nothing where columns have no names, or are sparse or many."""
     names = federation.feature_names
     shards = {name: federation.shard(name) for name in federation.names}
     plain = all(is_numpy(s.X) and not is_sparse(s.X) and s.bounds is None for s in shards.values())
@@ -211,7 +211,7 @@ def even_columns(federation: Federation) -> Federation | None:
 
 
 def warn_of_scales(federation: Federation, *, private: bool = False) -> None:
-    """Warn of named columns whose scales differ between owners or among each other, and of cells far from others."""
+    """Warn of named columns whose scales differ between clients or among each other, and of cells far from others."""
     sums = owner_sums(federation)
     if not sums:
         return

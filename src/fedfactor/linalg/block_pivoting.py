@@ -68,7 +68,7 @@ def pivot_rows(G: Array, B: Array, *, start: Array | None = None, tol: float | N
 
 
 def _exchange(wrong: np.ndarray, count: np.ndarray, rows: np.ndarray, left: np.ndarray, fewest: np.ndarray) -> Any:
-    """Say which cells change sides; rows that keep failing change their last wrong one only."""
+    """Return which cells change sides; rows that keep failing change their last wrong one only."""
     better = count < fewest[rows]
     fewest[rows[better]] = count[better]
     left[rows[better]] = _FULL_EXCHANGES

@@ -95,7 +95,8 @@ SCALE_SLACK = 0.01
 
 
 def odd_factor(V: Array, *, lengths: Callable[[Array], Array] | None = None, most: float | None = None) -> str:
-    """Say why V cannot be what an honest server sends: negative or too large cells, rows of another length; or nothing.
+    """Return why V cannot be what an honest server sends: negative or too large cells, rows of another length; or
+    nothing.
 
     Parameters
     ----------
@@ -360,7 +361,7 @@ def _refit_tol(U: Array) -> float:
 
 
 def reconstruction(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> tuple[float, int, float]:
-    """Return the summed squared residual, the number of cells it speaks for, and ``‖X‖²`` over them.
+    """Return the summed squared residual, the number of its cells, and ``‖X‖²`` over them.
 
     Examples
     --------

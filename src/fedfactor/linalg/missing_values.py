@@ -1,6 +1,6 @@
 """Factors of data with missing entries: only observed cells count.
 
-`mask` says which cells were observed: a boolean array like `X` (dense X; True = observed; what X holds elsewhere, NaN
+`mask` marks the observed cells: a boolean array like `X` (dense X; True = observed; what X holds elsewhere, NaN
 included, is never read into a result), or ``"stored"`` (SciPy CSR X: the stored cells, explicit zeros included).
 """
 
@@ -88,8 +88,8 @@ def solve_rows_masked(
     tol : float
         A row stops after a sweep that moved it at most `tol` times as far as its first one; 0 runs all sweeps.
     penalty : Penalty, optional
-        A row with fewer observed cells than components fits them whatever it is, and then says anything about the
-        others, unless large entries cost something.
+        A row with fewer observed cells than components fits them whatever it is, and then estimates arbitrary values
+        for the others, unless large entries cost something.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array,
 def masked_step(
     V: Array, G: Array, N: Array, D: Array, *, sweeps: int, l1: float = 0.0, l2: float = 0.0
 ) -> tuple[Array, float]:
-    r"""Improve V for data with missing cells, and say by how much at least.
+    r"""Improve V for data with missing values, and return a lower bound of the gain.
 
     With M the mask, ``f(V) = ½‖M ∗ (X − U V)‖²`` lies below two functions that touch it at the current V and that sums
     describe. One fills the missing cells with ``U V`` (its curvature is G, the same in every column); the other is the

@@ -168,7 +168,7 @@ def clipped_gradient(U: Array, X: Array, V: Array, *, bound: float, sweeps: int)
     """
     V = np.asarray(V, np.float64)
     squares = row_squares(X)
-    scale = 1.0 / np.maximum(bound, np.sqrt(squares))  # 0 for a row whose norm overflows: it then says nothing
+    scale = 1.0 / np.maximum(bound, np.sqrt(squares))  # 0 for a row whose norm overflows: it then contributes nothing
     G = gram_rows(V)
     with np.errstate(over="ignore", invalid="ignore"):
         B = cross(X, V) * scale[:, None]
@@ -345,7 +345,7 @@ def _scaled(X: Array, mask: Array | str | None, bound: float) -> tuple[Array, np
     """Return rows of norm 1 at most, zeros where nothing was observed or a norm overflows, and their squared norms."""
     X = observed(X, mask)
     squares = row_squares(X)
-    scale = 1.0 / np.maximum(bound, np.sqrt(squares))  # 0 for a row whose norm overflows: it then says nothing
+    scale = 1.0 / np.maximum(bound, np.sqrt(squares))  # 0 for a row whose norm overflows: it then contributes nothing
     if scipy.sparse.issparse(X):
         return scipy.sparse.csr_array(scipy.sparse.diags_array(scale) @ X), _times_squares(scale, squares)
     return X * scale[:, None], _times_squares(scale, squares)

@@ -40,10 +40,10 @@ _MANY = 1 << 25
 """Stored cells of which no second copy, by columns, is kept beside the rows."""
 
 _FEW = 32
-"""Stored cells to a column, on average, below which a small owner's columns are not visited one by one."""
+"""Stored cells to a column, on average, below which a small client's columns are not visited one by one."""
 
 _LIGHT = 16_000_000
-"""Multiplications with stored cells of such an owner, at most: one thread does them."""
+"""Multiplications with stored cells of such a client, at most: one thread does them."""
 
 _SMALL = 200_000
 """Multiplications below which handing work to another thread costs more than it brings."""
@@ -55,7 +55,7 @@ _COUNTED = 1 << 22
 """Stored cells that are counted in one go."""
 
 _STEP = 1 << 14
-"""Numbers by which that memory grows: owners with a few rows more or less share it."""
+"""Numbers by which that memory grows: clients with a few rows more or less share it."""
 
 
 class Pass(NamedTuple):
@@ -140,11 +140,11 @@ def passes(
     l2: Any = 0.0,
     sums: bool = True,
 ) -> Iterable[Pass]:
-    """Do the same for several owners at once; see :func:`go_together`. X and U are one for each owner.
+    """Do the same for several clients at once; see :func:`go_together`. X and U are one for each client.
 
     On a GPU one launch serves all of them. In main memory threads take one client after the other, for which everything
     has been prepared: the less of the interpreter they need, the less do they wait for each other. What is done with
-    one owner's sums goes on while those of others are computed.
+    one client's sums goes on while those of others are computed.
     """
     if not cuda.alike(Xs, V.shape[0]):
         works = [_prepared(X, V, U, sweeps, tol, l1, l2, sums) for X, U in zip(Xs, Us, strict=True)]
@@ -402,7 +402,7 @@ def _sparse(
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
     # Rows so many that they may lie in a file are read once, and summed apart, with a copy of A for each part. So are
-    # those of a small owner: there may be many, whose copies by columns would be all the rows a second time. With few
+    # those of a small client: there may be many, whose copies by columns would be all the rows a second time. With few
     # cells to a column it takes one part, whose single precision does unless one of them has very many.
     small = sums and X.nnz * k < _LIGHT
     by_rows = small or (sums and X.nnz > _MANY)

@@ -104,7 +104,7 @@ class AnsweredCounts:
         return {what: most - used for what, most, used in limited if most}
 
     def left(self) -> str:
-        """Say how much is left, in one line."""
+        """Return how much is left, in one line."""
         most = {"runs": self.runs, "rounds": self.rounds}
         parts = [f"{number} of {most[what]} {what}" for what, number in self.remaining().items()]
         last = f", until {self.until}" if self.until else ""

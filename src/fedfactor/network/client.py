@@ -4,7 +4,7 @@ The same for a process that lives for one message and for one that stays. A mess
 same bytes again, so a server may ask as often as it likes: no step is taken twice, and no noise is drawn twice.
 
 The server is believed in nothing. What it asks is checked against what an honest one can ask, and counted against what
-was agreed, before rows are touched. A refusal says that it is one, and never why: a reason that depends on rows would
+was agreed, before rows are touched. A refusal never contains its reason: a reason that depends on rows would
 answer questions beside those that were agreed on. Where uploads are protected, values that do not fit are cut to what
 does, because a refusal would state that they did not; and a step that fails all the same is the last of its run.
 """
@@ -107,7 +107,7 @@ class RemoteClient:
                 answer, told = self._serve(asked, data)
             except Exception as error:
                 if _is_of_the_disk(error):
-                    raise  # nothing was kept, so nothing is said: the server asks again when this party is back
+                    raise  # nothing was stored, so nothing is sent: the server asks again when this party is back
                 why = f"{type(error).__name__}: {error}"[:2000]
                 expected = isinstance(error, Refused | ProtocolError | LimitError | BudgetError)
                 logger.warning("A message was refused: %s", why, exc_info=None if expected else error)
@@ -196,7 +196,7 @@ class RemoteClient:
             )
 
     def _entry(self, asked: Head) -> Entry:
-        """Say what an answer costs these rows; sums of columns have no noise."""
+        """Return what an answer costs these rows; sums of columns have no noise."""
         if asked.kind == "survey" or self.channel is None:
             name = type(self.algorithm).__name__
             return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=name, scope=self.store.scope)
@@ -207,7 +207,7 @@ class RemoteClient:
         """Let a failure on protected rows be the last word of its run: more of them would be answers to questions."""
         try:
             yield
-        except (Refused, CheckpointError, RefusedError):  # files that are damaged or gone say nothing about rows
+        except (Refused, CheckpointError, RefusedError):  # damaged or missing files reveal nothing about rows
             raise
         except Exception as error:
             if self.channel is not None and not _is_of_the_disk(error):
@@ -252,7 +252,7 @@ class RemoteClient:
         return self._outbox[1]
 
     def _survey(self, down: Tree) -> Tree:
-        """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
+        """Count one's columns for what all clients' columns add up to; then take in what they add up to."""
         kind = self.agreement.survey
         if not kind:
             raise Refused("column sums were asked for, but none were agreed on")
@@ -317,18 +317,18 @@ class RemoteClient:
         write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, about))
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Read what the survey said about columns; nothing before it."""
+        """Read the result of the survey of columns; nothing before it."""
         file = self.columns_file
         return from_bytes(read_checked(file)) if file.exists() else {}
 
     @property
     def columns_file(self) -> Path:
-        """Where it is kept what the survey said about columns."""
+        """File with the result of the survey of columns."""
         return self.store.folder / COLUMNS
 
     @cached_property
     def shard(self) -> Shard:
-        """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
+        """The rows as the algorithm sees them: weighted by column, or without rare columns, as the totals require."""
         shard = self.store.shard
         if not self.agreement.survey and not self.agreement.counted:
             counted = self.store.counted
@@ -342,7 +342,7 @@ class RemoteClient:
 
 
 def _is_of_the_disk(error: Exception) -> bool:
-    """Return whether this machine could not write: that says nothing about rows, and passes."""
+    """Return whether this machine could not write, which reveals nothing about rows and is temporary."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 

@@ -241,7 +241,7 @@ class ClientFolder:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """What the owner signed up for."""
+        """What the client signed up for."""
         return Agreement.read(self.folder)
 
     @cached_property
@@ -326,7 +326,7 @@ class ClientFolder:
         path = self.ledger_file
         noise = self.agreement.noise
         if not path.exists():
-            if noise:  # the budget is that of one run, unless the owner decided on another before
+            if noise:  # the budget is that of one run, unless the client decided on another before
                 made = Ledger(
                     path, epsilon=noise["epsilon"], delta=noise["delta"], unit=noise["unit"], witness=self.witness
                 )
@@ -342,11 +342,11 @@ class ClientFolder:
         return Path(elsewhere.read_text()) if elsewhere.exists() else self.folder / LEDGER
 
     def left(self) -> str:
-        """Say how many runs and rounds are left."""
+        """Return how many runs and rounds are left."""
         return self.answered.left()
 
     def spent(self) -> str:
-        """Say what these rows have cost of their budget; nothing where they have none."""
+        """Return what these rows have cost of their budget; nothing where they have none."""
         ledger = self.ledger
         if ledger is None:
             return ""

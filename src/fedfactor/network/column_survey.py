@@ -1,4 +1,4 @@
-"""The survey before round 0, in messages: column sums that all owners' preprocessing depends on."""
+"""The survey before round 0, in messages: column sums that all clients' preprocessing depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedfactor.core.wire import Leaf, Spec
 
 @record("column_survey.Ask")
 class Ask:
-    """Down: asks for the column sums; says nothing."""
+    """Down: requests the column sums; carries nothing else."""
 
     nothing: Array = public()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedfactor.core.atomic_files import write_atomic
 
 CONNECTION = "connection.json"
-"""File in a party's folder that says how the last request to the server went."""
+"""File in a party's folder with the outcome of the last request to the server."""
 
 
 class ConnectionStatus:

@@ -64,7 +64,7 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class Tally:
-    """What went wrong, counted by kind and by client, and what was said last."""
+    """Failures, counted by kind and by client, and the last message."""
 
     rejected: Counter[str] = field(default_factory=Counter[str])
     reasons: dict[str, str] = field(default_factory=dict[str, str])
@@ -186,7 +186,7 @@ class Exchange:
 
 
 def advice(refusing: Sequence[str], unavailable: Sequence[str]) -> str:
-    """Say what to do about clients that refuse, and about clients that are unavailable.
+    """Return what to do about clients that refuse, and about clients that are unavailable.
 
     Examples
     --------
@@ -288,7 +288,7 @@ class Asking:
         tally = self.ex.tally
         try:
             head = read_head(data)
-            # Who signed up for other terms says so under those terms.
+            # A party under other terms reports under those terms.
             terms = self.head.terms if head.kind == "refusal" else head.terms
             if (head.run, terms, head.client) != (self.head.run, self.head.terms, name):
                 tally.count("foreign", name, "an answer of another run, of other terms, or in another name")

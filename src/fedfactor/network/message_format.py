@@ -1,6 +1,6 @@
 """A message between a server and a client of a real federation, as bytes.
 
-A message is one safetensors file. Its header says what it is, of which run, which step and whose; the leaves are the
+A message is one safetensors file. Its header holds its type, run, step and sender; the leaves are the
 message. The head is read and compared first, then the declared leaves, and only then is an array made.
 """
 
@@ -33,7 +33,7 @@ _RUN = re.compile("[0-9A-Za-z_-]{0,64}")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a message says about itself.
+    """The header of a message.
 
     Parameters
     ----------

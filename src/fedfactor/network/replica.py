@@ -87,7 +87,7 @@ class Replica:
 
 
 def difference(mine: Tree, theirs: Tree, expected: Mapping[type, Spec]) -> str:
-    """Say in what a download differs from the one that a party computed, beyond rounding; or nothing."""
+    """Return how a download differs from the one that a party computed, beyond rounding; or nothing."""
     kind = kind_of(mine)
     if kind_of(theirs) is not kind:
         return f"a {kind_of(theirs).__name__} was sent where a {kind.__name__} follows from the totals"

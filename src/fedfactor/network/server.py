@@ -113,7 +113,7 @@ class Server:
     transport : Transport
         How messages travel.
     tells_end : bool
-        Whether clients hear of the end, and take their factors home.
+        Whether clients are notified of the end, and store their factors.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class Server:
         return Head(kind, self.run_id, index, "", self.agreement.terms)
 
     def tick(self, about: Mapping[str, Any], force: bool = False) -> None:
-        """Say where the run stands: after each round, and within one once a second."""
+        """Return where the run stands: after each round, and within one once a second."""
         now = time.monotonic()
         history = self.loop.snapshot.history if self.loop.snapshot else ()
         if not force and now - self._said[0] < 1.0 and len(history) == self._said[1]:
@@ -311,7 +311,7 @@ class Server:
 
 
 UNPROTECTED = {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}}
-"""What the record of a run says where nothing protects uploads."""
+"""The privacy entry of the record of a run without protection of uploads."""
 
 
 def written(report: Mapping[str, Any]) -> dict[str, Any]:

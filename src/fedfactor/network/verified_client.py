@@ -212,7 +212,7 @@ class VerifiedClient:
         return Replica(algorithm, mine.meta, seed, self.owner.expected), start
 
     def _verified(self, asked: Head, protocol: State, question: Any) -> Tree:
-        """Check the tags of the last sum, and return what its total says; None where there was none."""
+        """Check the tags of the last sum, and return its decoded total; None where there was none."""
         held = protocol.get("open")
         if held is None:
             return None

@@ -31,7 +31,7 @@ MOST_SIZES = 256
 
 @record("verified.Meet")
 class Meet:
-    """Down: asks for a party's fresh key of this run; says which of the agreed seeds the run has."""
+    """Down: requests a party's fresh key of this run; gives the index of the run's agreed seed."""
 
     seed: Array = public()
 

@@ -30,7 +30,7 @@ class IncrementalFit(FederatedTransformer):
 
     @available_if(_sums_serve)
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
-        r"""Take in further rows, of known or of new owners, without the earlier ones.
+        r"""Take in further rows, of known or of new clients, without the earlier ones.
 
         .. math:: \min_{V \ge 0,\, U_c \ge 0} \tfrac12 \|X_{\text{earlier}} - U_{\text{earlier}} V\|^2
             + \sum_c \tfrac12 \|X_c - U_c V\|^2
@@ -40,8 +40,8 @@ class IncrementalFit(FederatedTransformer):
         server has seen these sums and keeps them. Earlier rows are neither needed nor kept, and none of them is
         forgotten: each counts as much as a further one. The first call is a :meth:`fit`.
 
-        Afterwards ``client_factors_``, ``run_`` and the errors speak of the rows of this call; :meth:`transform` finds
-        U of earlier rows under the new V. Sums serve for the squared error on complete rows without penalties, owners'
+        Afterwards ``client_factors_``, ``run_`` and the errors refer to the rows of this call; :meth:`transform` finds
+        U of earlier rows under the new V. Sums serve for the squared error on complete rows without penalties, clients'
         own components or noise: elsewhere there is no ``partial_fit``; use ``warm_start=True`` and fit all rows. A
         saved folder holds no sums.
 
@@ -52,7 +52,7 @@ class IncrementalFit(FederatedTransformer):
         y : None
             Ignored.
         groups : array-like of shape (n,), optional
-            The owner of each row, as in :meth:`fit`.
+            The client of each row, as in :meth:`fit`.
 
         Returns
         -------

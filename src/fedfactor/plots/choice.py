@@ -52,11 +52,11 @@ def plot_rank(found: Any, *, ax: Any = None) -> Any:
 
 
 def plot_comparison(errors: Mapping[str, Mapping[str, Any]], *, ax: Any = None) -> Any:
-    """Draw the errors of several methods: all owners together as a mark, single owners as a line from best to worst.
+    """Draw the errors of several methods: all clients together as a mark, single clients as a line from best to worst.
 
     Parameters
     ----------
-    errors : mapping of method to mapping of owner to error, or to a list of errors over seeds
+    errors : mapping of method to mapping of client to error, or to a list of errors over seeds
         One row for each method.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.

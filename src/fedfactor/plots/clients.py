@@ -1,4 +1,4 @@
-"""A figure of how each owner fares."""
+"""A figure of how each client fares."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedfactor.plots.axes import Runs, axes_or_new, by_label
 
 
 def plot_client_errors(runs: Runs, *, ax: Any = None) -> Any:
-    """Draw every owner's relative error: a good total can hide a bad one.
+    """Draw every client's relative error: a good total can hide a bad one.
 
     Parameters
     ----------
     runs : Run, sequence of Run, or mapping of label to Run
-        One group of bars per owner, one bar per run.
+        One group of bars per client, one bar per run.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
 

@@ -1,4 +1,4 @@
-"""A figure of how much each owner has of each component."""
+"""A figure of how much each client has of each component."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fedfactor.plots.axes import axes_or_new
 
 
 def usage_by_owner(factors: Run | Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
-    """Return the owners, and for each of them what share of its rows' weight lies on each component.
+    """Return the clients, and for each of them what share of its rows' weight lies on each component.
 
     Components are first brought to one length, where V is known: what a component adds to the rows counts, not how its
     weight is split between U and V.
 
     Parameters
     ----------
-    factors : Run, fitted estimator, or mapping of owner to U
+    factors : Run, fitted estimator, or mapping of client to U
         The source.
 
     Returns
     -------
     owners : list of str
-    shares : ndarray of shape (owners, k)
+    shares : ndarray of shape (clients, k)
         Each row adds up to 1.
 
     Examples
@@ -48,14 +48,14 @@ def usage_by_owner(factors: Run | Mapping[str, Any]) -> tuple[list[str], np.ndar
 
 
 def plot_usage(factors: Run | Mapping[str, Any], *, most: int = 40, ax: Any = None) -> Any:
-    """Draw what share of each owner's weight lies on each component, as a heat map.
+    """Draw what share of each client's weight lies on each component, as a heat map.
 
     Parameters
     ----------
-    factors : Run, fitted estimator, or mapping of owner to U
+    factors : Run, fitted estimator, or mapping of client to U
         As in :func:`usage_by_owner`.
     most : int, default=40
-        Owners drawn at most: those whose shares differ most from the mean of all.
+        Clients drawn at most: those whose shares differ most from the mean of all.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
 

@@ -44,7 +44,7 @@ class RefusesNoise(Protocol):
 
     @property
     def against_noise(self) -> str:
-        """Say why, and what to do; nothing where it can."""
+        """Return why, and what to do; nothing where it can."""
         ...
 
 
@@ -85,7 +85,7 @@ def dp(
         The protected unit: one row; one client with all its rows; or one subject with up to `cap` rows. A row is often
         a visit, a cell or a session: it is a person only if every person has one row.
     clip : float, optional
-        For ``unit="client"``: the largest norm of a client's upload, measured from the one that says nothing new.
+        For ``unit="client"``: the largest norm of a client's upload, measured from the neutral upload.
         Chosen without looking at the data.
     row_bound : float, optional
         A public bound on the norm of a row; longer rows are cut. When None, it is estimated with noise, from 5 % of

@@ -33,7 +33,7 @@ class Laplace(Transform):
     Parameters
     ----------
     norm : float
-        Largest sum of absolute values of an upload, measured from the upload that says nothing new.
+        Largest sum of absolute values of an upload, measured from the neutral upload.
     epsilon : float
         What one round costs, at δ = 0. A run costs at most as much as all of its rounds together.
     bits : int
@@ -97,7 +97,7 @@ class Laplace(Transform):
         return self._width
 
     def encode(self, parcel: Parcel, site: Site) -> Parcel:
-        """Subtract the neutral upload, cut, round towards zero, and add noise; what is not finite says nothing."""
+        """Subtract the neutral upload, clip, round towards zero, and add noise; non-finite uploads count as neutral."""
         moved = parcel.values if site.neutral is None else parcel.values - site.neutral
         steps = self._steps(moved)
         return Parcel(steps + discrete_laplace(steps.size, self.bits, site.entropy("noise")), parcel.side, self._width)
@@ -121,7 +121,7 @@ class Laplace(Transform):
         """Turn grid steps into numbers, and add the neutral upload once per client."""
         return Parcel(parcel.floats if neutral is None else parcel.floats + len(present) * neutral, parcel.side)
 
-    # ------------------------------------------------------------------------------------ what it says of itself
+    # ------------------------------------------------------------------------------------ description
     def event(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> Entry:
         """Cost ε for each round."""
         return Entry("", 0, 0.0, "client", epsilon=self.epsilon)
@@ -131,9 +131,9 @@ class Laplace(Transform):
         return what.replace("upload", "noisy upload")
 
     def not_covered(self, channel: Channel) -> list[str]:
-        """Say what noise on uploads leaves out."""
+        """Return what noise on uploads leaves out."""
         return [CHOICES]
 
     def facts(self) -> dict[str, Any]:
-        """Say whose noise it is."""
+        """Return which clients draw the noise."""
         return {"noise_is": "local"}

@@ -299,7 +299,7 @@ class Ledger:
             self._chain.append({**about, "date": _now()})
 
     def _about(self) -> dict[str, Any] | None:
-        """Return what the file says of itself, the latest budget and rows among it; None when it says nothing."""
+        """Return the entries about the file itself, with the latest budget and rows; None when there are none."""
         if self._chain is None or self._older() is not None:
             return None
         lines = self._chain.lines()

@@ -78,7 +78,7 @@ class Minimums:
         return max(100, 10 * n_components) if self.client_rows is None else self.client_rows
 
     def judge(self, name: Named, finding: str, *, simulation: bool) -> None:
-        """Refuse between real parties; warn in a simulation; say nothing when the user overrode it by name."""
+        """Refuse between real parties; warn in a simulation; accept when the user overrode it by name."""
         if name in self.allow:
             return
         if self.strict or not simulation:

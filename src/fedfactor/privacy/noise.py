@@ -27,7 +27,7 @@ CHOICES = "choices made by looking at the data: rank, bounds, number of rounds, 
 
 
 def refuse_public_numbers(parcel: Parcel, kind: str) -> None:
-    """Refuse an upload with numbers that noise leaves as they are, unless they say no more than that a client is there.
+    """Refuse an upload with numbers that noise leaves as they are, unless they only show that a client takes part.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def refuse_public_numbers(parcel: Parcel, kind: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Clip(Transform):
-    """Bound a whole upload, measured from the one that says nothing new, to a Euclidean norm: client-level only.
+    """Bound a whole upload, measured from the neutral one, to a Euclidean norm: client-level only.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Clip(Transform):
         return self.norm
 
     def encode(self, parcel: Parcel, site: Site) -> Parcel:
-        """Subtract the neutral upload and cut; an upload that is not finite says nothing."""
+        """Subtract the neutral upload and clip; a non-finite upload counts as neutral."""
         moved = parcel.values if site.neutral is None else parcel.values - site.neutral
         return replace(parcel, values=clip_to(moved, self.norm * (1 - 2.0**-40)))  # the last bits are room for rounding
 
@@ -196,11 +196,11 @@ class Gaussian(Transform):
         return [*found, CHOICES]
 
     def facts(self) -> dict[str, Any]:
-        """Say whose noise it is."""
+        """Return which clients draw the noise."""
         return {"noise_is": self.share}
 
     def admit(self, parcel: Parcel, kind: str) -> None:
-        """Refuse numbers that would be summed without noise, unless they say no more than that a client is there."""
+        """Refuse numbers that would be summed without noise, unless they only show that a client takes part."""
         refuse_public_numbers(parcel, kind)
 
     def grid(self, size: int) -> float:

@@ -1,4 +1,4 @@
-"""Mechanisms as the papers print them. No guarantee of theirs is proven, and every one of them says so."""
+"""Mechanisms as the papers print them. None of their guarantees is proven, and each description states it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A channel in use: one run, its books, and what it will say about itself."""
+"""A pipeline in use: one run, its ledger, and its report."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Channel:
     asked : DP, optional
         What the user asked for in the words of differential privacy.
     about : dict
-        What a report should say besides.
+        Further entries of the report.
     simulation : bool
         Whether all parties are one process.
     folder : Path, optional
@@ -148,7 +148,7 @@ class Channel:
         return {"privacy": [f"{type(link).__name__} {_settings(link)}" for link in self.links]}
 
     def report(self, rounds: int) -> dict[str, Any]:
-        """Say who can see what, what was spent, and what is not covered."""
+        """Return who can see what, what was spent, and what is not covered."""
         return privacy_report(self, rounds)
 
 
@@ -173,7 +173,7 @@ class ChannelReceiver:
         self.rejected: dict[str, str] = {}
 
     def add(self, name: str, up: Tree) -> None:
-        """Take one upload from its client through the channel, or leave it out and say so."""
+        """Pass one upload from its client through the pipeline, or reject it with a reason."""
         wrong = self._wrong(name, up)
         if wrong:
             self.reject(name, wrong)
@@ -211,7 +211,7 @@ class ChannelReceiver:
         return self._channel.algorithm.doubt(up) if self._seen else ""
 
     def reject(self, name: str, why: str) -> None:
-        """Leave out what a client sent, and say why."""
+        """Reject the upload of a client, and record the reason."""
         self.rejected[name] = why
         self._channel.rejected += 1
 

@@ -165,7 +165,7 @@ def plain_channel(
 
 
 def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable[[Meta], Channel]]:
-    """Plan for an engine whose processes hold their own owners only, so that no rows may be inspected here."""
+    """Plan for an engine whose processes hold their own clients only, so that no rows may be inspected here."""
     parts = parts_of(privacy)
     if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
         raise IncompatibleError(
@@ -247,7 +247,7 @@ def _open_books(
 
 
 def _capped(asked: DP, federation: Federation, meta: Meta) -> tuple[Federation, Federation]:
-    """Return the rows of subjects that count in the run, and those of the owners at home."""
+    """Return the rows of subjects that count in the run, and those of the clients at home."""
     assert asked.subject is not None
     work = cap_subjects(federation, asked.subject, asked.cap)
     if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement

@@ -2,7 +2,7 @@
 
 A run with noise promises an ε for what is published of it. The promise covers the shared factor, the settings and the
 number of rounds, which are functions of noisy sums and of public numbers. It does not cover what is measured of rows
-without noise, however useful: errors, numbers of rows, times. These belong to the owners.
+without noise, however useful: errors, numbers of rows, times. These belong to the clients.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OF_A_ROUND = frozenset({"index", "participants", "bytes_up", "bytes_down", "reje
 """Entries of each round that may be."""
 
 OF_OWNERS = frozenset({"owners", "errors", "worst_client", "notes", "quality"})
-"""Entries about single owners: theirs, as soon as anything protects single uploads."""
+"""Entries about single clients: theirs, as soon as anything protects single uploads."""
 
 OF_A_PARTY = frozenset({"relative_error", "bytes_sent", "letters", "party"})
 """Entries that a party of a federation knows of itself."""
@@ -61,7 +61,7 @@ def promises(privacy: Mapping[str, Any] | None) -> bool:
 
 
 def seal(run: Run) -> Run:
-    """Put what a promise does not cover under the owners' name; a run without a promise stays as it is."""
+    """Put what a promise does not cover under the clients' name; a run without a promise stays as it is."""
     if not promises(run.privacy):
         return run
     own = OwnersOnly(run.scores, tuple(r.seconds for r in run.history), tuple(dict(r.metrics) for r in run.history))
@@ -70,7 +70,7 @@ def seal(run: Run) -> Run:
 
 
 def split_record(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the record of a run into what may be published and what is the owners' own.
+    """Split the record of a run into what may be published and what is the clients' own.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a run says about its own privacy: who sees what, what was spent, and what is not covered."""
+"""The privacy report of a run: who sees what, what was spent, and what is not covered."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def describe(report: dict[str, Any]) -> str:
 
 
 def sum_account(spec: Spec, meta: Meta, rounds: int) -> dict[str, Any]:
-    """Count what exact sums say: every round is so many more linear equations in the cells of each column.
+    """Count what exact sums reveal: every round adds linear equations in the cells of each column.
 
     Parameters
     ----------

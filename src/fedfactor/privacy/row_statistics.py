@@ -60,7 +60,7 @@ def row_survey(
 ) -> tuple[float, float]:
     """Estimate the number of rows and the length that nine rows in ten do not exceed, from one noisy histogram.
 
-    Rows of zeros (those beyond a subject's cap among them) are not counted: they say nothing in any round.
+    Rows of zeros (those beyond a subject's cap among them) are not counted: they contribute nothing in any round.
     """
     vectors: dict[str, np.ndarray] = {}
     for name in federation.names:

@@ -40,7 +40,7 @@ def cap_subjects(federation: Federation, subject: str | Mapping[str, Any], cap: 
 
 
 def subject_rows(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows of an owner count, the first ones of each subject, and which columns are measurements."""
+    """Return which rows of a client count, the first ones of each subject, and which columns are measurements."""
     X: Any = shard.X
     keep_columns = np.ones(shard.n_features)
     if isinstance(subject, str):

@@ -1,7 +1,7 @@
 r"""Alternating least squares in which the items' side needs sums over users only.
 
 For an item the normal equations are :math:`(\sum_i w_i x_i x_i^\top + \Lambda) y = \sum_i t_i x_i` over the users who
-rated it: both sums add up over owners. A Gram matrix is symmetric, so that one half of it stands for it everywhere.
+rated it: both sums add up over clients. A Gram matrix is symmetric, so that one half of it stands for it everywhere.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def ridge_solve(halves: Array, right: Array, ridge: Array) -> np.ndarray:
 def solve_all(A: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solve many small systems; where one is singular, all get their least solution instead of an error.
 
-    An owner that ends in an error on some V's reveals to the server, which chose V, that its rows are of the kind that
+    A client that ends in an error on some V's reveals to the server, which chose V, that its rows are of the kind that
     makes them so.
 
     Examples
@@ -113,7 +113,7 @@ def solve_users(W: Array, targets: Array, items: Array, ridge: Array, base: Arra
     items : array of shape (m, k)
     ridge : array of shape (n, k), or (c, n, k) for c answers
     base : array of shape (k, k), optional
-        Added to the matrix of every user: what the cells that are not stored say.
+        Added to the matrix of every user: the part of the cells that are not stored.
 
     Returns
     -------

@@ -90,7 +90,7 @@ class BiasServer:
 
 @declares_settings
 class Popularity(Algorithm):
-    r"""The same list for every user: items by the number of users who touched them, over all owners.
+    r"""The same list for every user: items by the number of users who touched them, over all clients.
 
     .. math:: \hat x_{ij} = \frac{1}{n} \sum_c |\{i \in c : x_{ij} \text{ is stored}\}|
 
@@ -280,7 +280,7 @@ class Biases(Algorithm):
         moved = np.abs(item - before).max()
         spread = np.abs(item).max()
         item = item.astype(state.item.dtype)
-        # A step of a part of the owners says nothing about the others.
+        # A step of some clients does not inform about the others.
         moved = np.float64(moved if share == 1 and int(state.steps) else np.inf)
         state = replace(
             state, mu=np.float64(mu), item=item, moved=moved, spread=np.float64(spread), steps=state.steps + 1

@@ -1,4 +1,4 @@
-"""What one owner keeps of a fitted recommender, as a file: arrays and plain text, nothing that could run."""
+"""What one client keeps of a fitted recommender, as a file: arrays and plain text, nothing that could run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT = "fedfactor recommender 1"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnerModel:
-    """A recommender with the users and ratings of one owner.
+    """A recommender with the users and ratings of one client.
 
     Attributes
     ----------
@@ -32,11 +32,11 @@ class OwnerModel:
     scale, rounds, seed, status
         Of the estimator and its run.
     factors : LocalFactors
-        What the owner has.
+        What the client has.
     users, items, support : ndarray
         Ids, and how many ratings each item has.
     seen : CSR matrix
-        The owner's ratings.
+        The client's ratings.
     """
 
     kind: str
@@ -127,7 +127,7 @@ class OwnerModel:
 
 
 def other_version(path: Path, error: Exception) -> DataError:
-    """Say that a file does not hold what this version writes, and the way out."""
+    """Return an error for a file that this version does not write, with the remedy."""
     return DataError(
         f"{path} does not hold what this version of fedfactor writes ({error}). Another version wrote it, or it is "
         "damaged: read it with the version that wrote it, or fit and save again."

@@ -1,4 +1,4 @@
-"""Users of several owners, each owner's in a table of its own: which client holds a user, and which request goes to
+"""Users of several clients, each client's in a table of its own: which client holds a user, and which request goes to
 which client.
 """
 
@@ -15,22 +15,22 @@ from fedfactor.recommend.user_table import UserTable, listed, note_unknown, unkn
 
 
 class OwnerTables(dict[str, UserTable]):
-    """Tables by owner; fixed once made, since who holds a user is looked up once."""
+    """Tables by client; fixed once made, since who holds a user is looked up once."""
 
     def name(self, owner: Any = None) -> str:
-        """Return the name of an owner, by default of the first; refuse others."""
+        """Return the name of a client, by default of the first; refuse others."""
         name = next(iter(self)) if owner is None else str(owner)
         if name not in self:
             raise ValueError(f"No owner is called {owner!r}; the run knew {', '.join(self)}.")
         return name
 
     def of(self, owner: Any = None) -> UserTable:
-        """Return the table of an owner, by default the first."""
+        """Return the table of a client, by default the first."""
         return self[self.name(owner)]
 
     @cached_property
     def homes(self) -> dict[Any, tuple[str, ...]]:
-        """The owners of every user: looking through all owners for each pair would be slow."""
+        """The clients of every user: looking through all clients for each pair would be slow."""
         homes: dict[Any, tuple[str, ...]] = {}
         for name, table in self.items():
             for user in table.users.tolist():
@@ -38,7 +38,7 @@ class OwnerTables(dict[str, UserTable]):
         return homes
 
     def by_owner(self, users: list[Any], client: str | None, *, strangers: bool = False) -> dict[str, list[int]]:
-        """Sort positions of users by owner; strangers go to the owner of most users, or are refused."""
+        """Sort positions of users by client; strangers go to the client of most users, or are refused."""
         if client is not None:
             self.of(client)
             return {str(client): list(range(len(users)))}

@@ -175,7 +175,7 @@ class PooledEASE(Algorithm):
     .. math:: \min_B \|X - X B\|^2 + \lambda\|B\|^2 \quad \text{with} \quad \mathrm{diag}(B) = 0
 
     whose solution :math:`B = I - P\,\mathrm{diag}(P)^{-1}`, :math:`P = (X^\top X + \lambda I)^{-1}`, depends on the
-    data through one Gram matrix: a sum over users, independent of their owners.
+    data through one Gram matrix: a sum over users, independent of their clients.
 
     Notes
     -----
@@ -442,7 +442,7 @@ class PooledEASE(Algorithm):
                 out[np.ix_(columns, columns)] = B
                 return out
 
-            # The owners of a simulation share one such matrix: it is by far the largest thing they keep.
+            # The clients of a simulation share one such matrix: it is by far the largest thing they keep.
             return self._kept(R, down.B if len(columns) == m else once(spread, down.B), None)
         F = np.zeros((m, down.F.shape[1]), kind)
         H = np.zeros((len(down.B), m), kind)

@@ -34,19 +34,19 @@ class FederatedRecommender(FederatedEstimator):
     items_ : ndarray of shape (m,)
         Item ids.
     users_ : dict of str to ndarray
-        User ids of each owner.
+        User ids of each client.
     components_ : array
-        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
+        Item factors of the first client's model; where it has biases, below them a row of ones and a row of levels.
     client_factors_ : dict of str to array
-        User factors of each owner. Only a simulation has them all.
+        User factors of each client. Only a simulation has them all.
     scale_ : (low, high) or None
         To which predictions are clipped.
     n_rejected_ : int
-        Owners left out of a joint step because what they sent cannot be item factors.
+        Clients left out of a joint step because what they sent cannot be item factors.
     n_iter_ : int
         Exchanges that were run.
     run_ : Run
-        History, traffic, time, errors by owner, and the seed.
+        History, traffic, time, errors by client, and the seed.
     """
 
     n_components: int
@@ -55,18 +55,18 @@ class FederatedRecommender(FederatedEstimator):
     _kind_of_table: ClassVar[type[UserTable]] = UserTable
 
     def fit(self, ratings: Any, y: Any = None, *, groups: Any = None) -> Self:
-        """Learn from ratings that belong to several owners.
+        """Learn from ratings that belong to several clients.
 
         Parameters
         ----------
-        ratings : data frame, sparse matrix, Ratings, or mapping of owner to one of the first two
+        ratings : data frame, sparse matrix, Ratings, or mapping of client to one of the first two
             A frame has the columns ``user``, ``item`` and ``rating``. In a matrix, rows are users, columns are items
             and stored cells are ratings; users and items are then known by position.
         y : None
             Ignored.
         groups : str, mapping or sequence, optional
-            Who owns which user: the name of a column or a mapping from user to owner (frames), one label for each row
-            (matrices). By default users are dealt at random to ``n_clients`` owners.
+            Who owns which user: the name of a column or a mapping from user to client (frames), one label for each row
+            (matrices). By default users are dealt at random to ``n_clients`` clients.
 
         Returns
         -------
@@ -134,7 +134,7 @@ class FederatedRecommender(FederatedEstimator):
         ----------
         users, items : sequences of ids of equal length, or single ids
         client : str, optional
-            The users' owner; needed only where two owners use one id.
+            The users' client; needed only where two clients use one id.
 
         Returns
         -------
@@ -143,7 +143,7 @@ class FederatedRecommender(FederatedEstimator):
         Notes
         -----
         Users and items that were not in ``fit`` are predicted from the average user and the average item, with a
-        warning that says how many: a held-out set may have some.
+        warning with their number: a hold-out set may have some.
         """
         check_is_fitted(self)
         return self.tables_.predict(users, items, client)
@@ -164,7 +164,7 @@ class FederatedRecommender(FederatedEstimator):
         Parameters
         ----------
         users : sequence of ids, or a single id, optional
-            By default all users of all owners, in the order of ``users_``.
+            By default all users of all clients, in the order of ``users_``.
         n : int, default=10
             Items for each user.
         exclude_seen : bool, default=True
@@ -175,7 +175,7 @@ class FederatedRecommender(FederatedEstimator):
             Ratings at which an item stands half-way between the average item and its own factors. By default 20 for
             ratings, so that a film with two good ones does not lead every list, and 0 for signs of interest.
         client : str, optional
-            The users' owner; needed only where two owners use one id.
+            The users' client; needed only where two clients use one id.
 
         Returns
         -------
@@ -213,7 +213,7 @@ class FederatedRecommender(FederatedEstimator):
         n, exclude_seen, only, without, shrink
             As in :meth:`recommend`.
         client : str, optional
-            Whose users; by default those of all owners.
+            Whose users; by default those of all clients.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class FederatedRecommender(FederatedEstimator):
         items : sequence of ids, or a single id
         n : int, default=10
         client : str, optional
-            The owner whose model is used, where models differ; by default the first.
+            The client whose model is used, where models differ; by default the first.
 
         Returns
         -------
@@ -252,12 +252,12 @@ class FederatedRecommender(FederatedEstimator):
         return table.items[columns], scores
 
     def of_owner(self, client: str) -> Self:
-        """Return what one owner may take home: the items' side and its own users, nothing of other owners.
+        """Return what one client may take home: the items' side and its own users, nothing of other clients.
 
         Parameters
         ----------
         client : str
-            The owner.
+            The client.
         """
         check_is_fitted(self)
         table = self.tables_.of(client)
@@ -271,13 +271,13 @@ class FederatedRecommender(FederatedEstimator):
         return mine
 
     def save(self, path: str | os.PathLike[str], *, client: str | None = None) -> None:
-        """Write a fitted model to a file that only its writer can read, without other owners' users and ratings.
+        """Write a fitted model to a file that only its writer can read, without other clients' users and ratings.
 
         Parameters
         ----------
         path : path
         client : str, optional
-            Whose model; needed where there are several owners.
+            Whose model; needed where there are several clients.
         """
         check_is_fitted(self)
         if client is None and len(self.tables_) > 1:
@@ -327,7 +327,7 @@ class FederatedRecommender(FederatedEstimator):
         ratings : dict of item to rating, data frame, or sparse matrix
             Of one user (``dict``) or of several.
         client : str, optional
-            The owner whose model is used, where models differ; by default the first.
+            The client whose model is used, where models differ; by default the first.
 
         Returns
         -------
@@ -354,7 +354,7 @@ class FederatedRecommender(FederatedEstimator):
         y : None
             Ignored.
         client : str, optional
-            The users' owner; needed only where two owners use one id.
+            The users' client; needed only where two clients use one id.
         """
         true, found = self._compared(ratings, client)
         return -float(np.sqrt(np.mean(np.square(found - true))))

@@ -26,7 +26,7 @@ BETAS = (0.9, 0.999)
 
 @record("fcf.Begin")
 class Begin:
-    """Down: say how high you rate."""
+    """Down: request the sums of ratings."""
 
     n_components: Array
 
@@ -87,7 +87,7 @@ class FCF(Algorithm):
 
     Notes
     -----
-    The iterative baseline that defines the field. Unlike the original the gradients of one owner's users are added
+    The iterative baseline that defines the field. Unlike the original the gradients of one client's users are added
     before they travel. Up and down: km numbers a round. Time: O(k²) per stored cell and k³ per user.
 
     References

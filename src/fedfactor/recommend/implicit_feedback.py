@@ -1,7 +1,7 @@
 """Feedback without ratings, and least squares on stored cells: what iterative recommenders are made of.
 
 In implicit feedback every cell counts: a stored one wishes for 1 with its own weight, all others for 0 with weight 1.
-The cells that are not stored are never visited; Gram matrices speak for them.
+The cells that are not stored are never visited; Gram matrices account for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who touched what: users × items of owners whose catalogues overlap in part, brought to one list of item ids."""
+"""Who touched what: users × items of clients whose catalogues overlap in part, brought to one list of item ids."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["Interactions", "ItemTable", "interactions_of"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemTable:
-    """The interactions of one owner with ids of its own.
+    """The interactions of one client with ids of its own.
 
     Attributes
     ----------
     X : array or sparse matrix of shape (n, p)
         What is not zero is an interaction.
     users : sequence of length n
-        User ids. They are never compared with those of other owners.
+        User ids. They are never compared with those of other clients.
     items : sequence of length p
-        Item ids: the owner's catalogue. Equal ids mean the same item at all owners.
+        Item ids: the client's catalogue. Equal ids mean the same item at all clients.
     withheld : collection of ids
-        Items of which no vector may leave the owner.
+        Items of which no vector may leave the client.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class ItemTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interactions:
-    """Interactions of all owners over the union of their catalogues.
+    """Interactions of all clients over the union of their catalogues.
 
     Attributes
     ----------
@@ -57,11 +57,11 @@ class Interactions:
     users : dict of str to ndarray of shape (n_c,)
         User ids.
     items : ndarray of shape (m,)
-        Item ids of all owners together, sorted.
+        Item ids of all clients together, sorted.
     held : dict of str to int array
-        Columns that each owner holds.
+        Columns that each client holds.
     withheld : dict of str to int array
-        Columns of which nothing may leave the owner.
+        Columns of which nothing may leave the client.
     """
 
     owners: Mapping[str, sparse.csr_array]
@@ -72,20 +72,20 @@ class Interactions:
 
     @property
     def common(self) -> np.ndarray:
-        """Columns that two owners or more hold and share."""
+        """Columns that two clients or more hold and share."""
         count = np.zeros(len(self.items), np.int64)
         for name, columns in self.held.items():
             count[np.setdiff1d(columns, self.withheld.get(name, []))] += 1
         return np.flatnonzero(count > 1)
 
     def dealt(self, n_clients: int, seed: int) -> Interactions:
-        """Deal the users of the one owner at random to several, who all hold its items."""
+        """Deal the users of the one client at random to several, who all hold its items."""
         found = Ratings(self.owners, self.users, self.items).dealt(n_clients, seed)
         held, hidden = ({k: part["0"] for k in found.owners if "0" in part} for part in (self.held, self.withheld))
         return Interactions(found.owners, found.users, self.items, held, hidden)
 
     def federation(self) -> Federation:
-        """Return what an engine takes; columns are named by item so that owners cannot mix them up."""
+        """Return what an engine takes; columns are named by item so that clients cannot mix them up."""
         names = tuple(str(item) for item in self.items.tolist())
         names = names if len(set(names)) == len(names) else None
         shards = {
@@ -102,19 +102,19 @@ def interactions_of(
     catalogues: Mapping[str, Any] | None = None,
     withheld: Mapping[str, Any] | None = None,
 ) -> Interactions:
-    """Bring interactions of many owners to one list of items.
+    """Bring interactions of many clients to one list of items.
 
     Parameters
     ----------
-    data : mapping of owner to ItemTable, Interactions, or anything that :func:`ratings_of` takes
+    data : mapping of client to ItemTable, Interactions, or anything that :func:`ratings_of` takes
         Of ratings it matters only that they are there.
     groups : str, mapping, sequence or None
         Who owns which user, as in :func:`ratings_of`.
-    catalogues : mapping of owner to item ids, optional
-        What each owner holds. By default the items that its users touched (those of its table, for an ItemTable): a
-        zero in the column of an item that an owner does not hold says nothing.
-    withheld : mapping of owner to item ids, optional
-        Items of which no vector may leave the owner.
+    catalogues : mapping of client to item ids, optional
+        What each client holds. By default the items that its users touched (those of its table, for an ItemTable): a
+        zero in the column of an item that a client does not hold has no meaning.
+    withheld : mapping of client to item ids, optional
+        Items of which no vector may leave the client.
 
     Returns
     -------
@@ -194,7 +194,7 @@ def _of_ratings(found: Ratings, catalogues: Mapping[str, Any] | None, withheld: 
 
 
 def _check_owners(named: Mapping[Any, Any], owners: Mapping[str, Any]) -> None:
-    """Refuse names that are no owner's: what a misspelt one withholds would be sent."""
+    """Refuse names that are no client's: what a misspelt one withholds would be sent."""
     unknown = sorted(set(map(str, named)) - set(owners))
     if unknown:
         raise DataError(f"No owner is called {unknown[0]!r}; the owners are {', '.join(owners)}.")

@@ -172,7 +172,7 @@ def unlikely_pairs(G: Array, pairs: Array, least: int, rows: float) -> np.ndarra
 
     Notes
     -----
-    Zeros in their place would say that such items exclude each other, and the matrix would no longer be one of inner
+    Zeros in their place would mean that such items exclude each other, and the matrix would no longer be one of inner
     products.
 
     Examples

@@ -25,14 +25,14 @@ class ListRecommender(FederatedRecommender):
 
 
 class CatalogueRecommender(ListRecommender):
-    """A recommender whose owners hold catalogues of their own, which overlap in part.
+    """A recommender whose clients hold catalogues of their own, which overlap in part.
 
     Attributes
     ----------
     items_ : ndarray of shape (m,)
-        Item ids of all owners together.
+        Item ids of all clients together.
     held_ : dict of str to ndarray
-        Item ids that each owner holds.
+        Item ids that each client holds.
     """
 
     _touched_only = True
@@ -40,18 +40,18 @@ class CatalogueRecommender(ListRecommender):
     def fit(
         self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
     ) -> Self:
-        """Learn from interactions that belong to several owners.
+        """Learn from interactions that belong to several clients.
 
         Parameters
         ----------
-        ratings : mapping of owner to ItemTable, or as for the other recommenders
+        ratings : mapping of client to ItemTable, or as for the other recommenders
             Only whether there is a rating matters.
         y : None
             Ignored.
         groups : str, mapping or sequence, optional
             As for the other recommenders.
-        catalogues, withheld : mapping of owner to item ids, optional
-            What each owner holds (by default what its users touched), and what it keeps to itself.
+        catalogues, withheld : mapping of client to item ids, optional
+            What each client holds (by default what its users touched), and what it keeps to itself.
 
         Returns
         -------
@@ -67,12 +67,12 @@ class CatalogueRecommender(ListRecommender):
         self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
 
     def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
-        """Return the probability of each (user, item) pair at one owner, also for items that only others hold.
+        """Return the probability of each (user, item) pair at one client, also for items that only others hold.
 
         Parameters
         ----------
         client : str
-            The users' owner.
+            The users' client.
         users, items : sequences of ids of equal length, or single ids
 
         Returns
@@ -105,5 +105,5 @@ class CatalogueRecommender(ListRecommender):
         return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
 
     def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Say which pairs are taken for interactions."""
+        """Return which pairs are taken for interactions."""
         return found > 0.5

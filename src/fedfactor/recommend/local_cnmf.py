@@ -1,4 +1,4 @@
-"""CNMF: ratings of one owner, factored whole; and single users against factors that are already there."""
+"""CNMF: ratings of one client, factored whole; and single users against factors that are already there."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ STRENGTHS = np.array([1.0, 0.5, 2.0])
 WORTH = 0.005
 """Share by which another strength must lower the error on the ratings held out before all go over to it."""
 MOST_FACTOR = 1e4
-"""Largest item factor at unit spread of the ratings that owners accept: huge ones would silence who rated the item."""
+"""Largest item factor at unit spread of the ratings that clients accept: huge ones would silence who rated the item."""
 PAUSE = 2
 """Exchanges after such a change before the next: the items must have answered first."""
 
@@ -131,13 +131,13 @@ class PooledCF(Algorithm):
     Users solve their own :math:`(u_i, b_i)` at home. The normal equations of an item are sums over the users who rated
     it, so the server needs only those sums to solve :math:`(v_j, c_j)` exactly. With ``feedback="implicit"`` every cell
     counts, :math:`\sum_{ij} w_{ij}(p_{ij} - u_i^\top v_j)^2`, with a wish of 1 where something is stored and of 0
-    elsewhere, and there are no biases; :math:`U^\top U` speaks for the cells that are not stored.
+    elsewhere, and there are no biases; :math:`U^\top U` accounts for the cells that are not stored.
 
     Notes
     -----
     Federated = pooled: a user's factors follow from its own ratings and the items' side alone, and which ratings are
     held out from the ratings themselves, so any split of the users gives the same V up to rounding. Implicit feedback
-    keeps nothing aside and uses all iterations.
+    holds nothing out and uses all iterations.
 
     Up: once 2m numbers, then per exchange (k + 1)(k + 4) / 2 numbers for each item; down (k + 1) m. Time: O(k²) per
     rating and k³ per user and item. The sums hide no user by themselves: an item that one user rated shows that
@@ -374,14 +374,16 @@ class PooledCF(Algorithm):
         return solve_users(extra, wished, items, self._ridge(user_counts(extra)), base=items.T @ items)
 
     def doubt(self, up: Any) -> str:
-        """Find signs that no ratings can give; what is merely too large cannot be distinguished from a large owner."""
+        """Find signs that no ratings can give; what is merely too large cannot be distinguished from a large client."""
         if isinstance(up, Levels):
             return "Numbers of ratings are negative." if (up.counts < 0).any() else ""
         diagonal = np.cumsum(np.concatenate([[0], np.arange(self._width, 1, -1)]))
         return "Sums of squares are negative." if (up.items[:, diagonal] < 0).any() else ""
 
     def accepts(self, down: Begin | Items, meta: Meta) -> str:
-        """Expect columns in order with a factor each, the agreed share of ratings aside, and a strength above zero."""
+        """Expect columns in order with a factor each, the agreed share of hold-out ratings, and a strength above
+        zero.
+        """
         if float(down.aside) not in (0.0, self._aside):
             return "another share of ratings is to be held out than the agreed one"
         ranges = {"scale": NOT_NEGATIVE, "strength": (1e-12, 1e12), "V": (-MOST_FACTOR, MOST_FACTOR)}

@@ -41,7 +41,7 @@ class Begin:
 
 @record("pooled_cnmf.AskErrors")
 class AskErrors:
-    """Down: move your user biases, then say how far each item is off."""
+    """Down: update the user biases, then send the residual sums of items."""
 
     mu: Array
     item: Array
@@ -50,7 +50,7 @@ class AskErrors:
 
 @record("pooled_cnmf.AskSums")
 class AskSums:
-    """Down: move U, then say what V depends on."""
+    """Down: update U, then send the sums that V depends on."""
 
     mu: Array
     item: Array
@@ -222,7 +222,7 @@ class PooledCNMF(RatingParts):
         return replace(state, U=U), Sums(N, D, None, np.float64(sse))
 
     def doubt(self, up: Any) -> str:
-        """Find signs that no ratings can give; what is merely too large cannot be distinguished from a large owner."""
+        """Find signs that no ratings can give; what is merely too large cannot be distinguished from a large client."""
         parts = [up.N, up.D] if isinstance(up, Sums) else [up.counts] if isinstance(up, Counts) else []
         return "Sums over ratings and factors, all positive, are negative." if any((p < 0).any() for p in parts) else ""
 

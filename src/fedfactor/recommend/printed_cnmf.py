@@ -36,7 +36,7 @@ def printed_cnmf(R: Array, U: Array, V: Array, mu: float, *, penalty: RatingPena
 
     Notes
     -----
-    Sums run over rated cells, as the text below eq. 9 says. A bias step adds the errors of all ratings at once and
+    Sums run over rated cells, as in the text below eq. 9. A bias step adds the errors of all ratings at once and
     overshoots for a user (or item) with more than ``2 / η`` ratings; the steps of U and V, which divide by the
     estimate, take most of that back. Negative factors are projected to zero ("we modify
     Surprise with non-negative projections"); 0/0 counts as zero, and so the factors of an item without ratings become

@@ -1,7 +1,7 @@
 r"""Ratings: non-negative factors with user and item biases, on the observed cells only.
 
 The model is :math:`\hat x_{ij} = \mu + b_i + c_j + U_i V_{\cdot j}`. One iteration is two passes over the users, each
-of which leaves sums over users for the items, so that the same functions serve one matrix and many owners. Nothing
+of which leaves sums over users for the items, so that the same functions serve one matrix and many clients. Nothing
 here is ever as large as users × items.
 """
 

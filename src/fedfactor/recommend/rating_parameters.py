@@ -11,7 +11,7 @@ from fedfactor.recommend.local_cnmf import RatingPenalty
 
 @declares_settings
 class RatingParts(Algorithm):
-    """What both methods say of that model; see :class:`~fedfactor.recommend.local_cnmf.RatingPenalty`."""
+    """Parameters of that model in both methods; see :class:`~fedfactor.recommend.local_cnmf.RatingPenalty`."""
 
     n_components: int = setting("Rank k.", at_least=1)
     _: KW_ONLY

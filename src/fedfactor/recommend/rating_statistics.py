@@ -1,4 +1,4 @@
-"""What an owner can say about its ratings before anything is factored, and whether factoring them is worth it."""
+"""Statistics of a client's ratings before a factorization, and whether factoring them is worthwhile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def item_residuals(R: Array) -> np.ndarray:
 
 
 def pooled_item_biases(residuals: Array, counts: Array, damping: float = DAMPING) -> np.ndarray:
-    """Return item biases from summed residuals and numbers of ratings; few ratings say little.
+    """Return item biases from summed residuals and numbers of ratings; few ratings have little weight.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Ratings in many dresses, as a users × items matrix for each owner, with all ids kept."""
+"""Ratings in many dresses, as a users × items matrix for each client, with all ids kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratings:
-    """Ratings of all owners, each owner's in its own matrix.
+    """Ratings of all clients, each client's in its own matrix.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Ratings:
     users : dict of str to ndarray of shape (n_c,)
         User ids, row by row.
     items : ndarray of shape (m,)
-        Item ids, column by column: those of all owners together, sorted.
+        Item ids, column by column: those of all clients together, sorted.
     """
 
     owners: Mapping[str, sparse.csr_array]
@@ -55,12 +55,12 @@ class Ratings:
         return sum(R.nnz for R in self.owners.values())
 
     def dealt(self, n_clients: int, seed: int) -> Ratings:
-        """Deal the users of the one owner at random to several."""
+        """Deal the users of the one client at random to several."""
         users = self.users["0"]
         return _cut(self.owners["0"], split_evenly(len(users), n_clients, seed), users, self.items)
 
     def federation(self, *, masked: bool = True) -> Federation:
-        """Return what an engine takes; columns are named by item so that owners cannot mix them up.
+        """Return what an engine takes; columns are named by item so that clients cannot mix them up.
 
         ``masked``: what is not stored is unknown. Else it was not touched, which is something to go by.
         """
@@ -113,35 +113,35 @@ def compared_columns(ratings: Any, what: str, *, need_rating: bool = True) -> tu
 
 
 def nobody_owns(data: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
-    """Return whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
+    """Return whether neither ratings nor groups name a client; then all users lie with one called "0"."""
     return groups is None and not isinstance(data, Mapping) and list(owners) == ["0"]
 
 
 def ratings_of(data: Any, groups: Any = None, *, need_rating: bool = True) -> Ratings:
-    """Sort ratings by owner.
+    """Sort ratings by client.
 
     Parameters
     ----------
-    data : data frame, CSR matrix, Ratings, or mapping of owner to one of the first two
+    data : data frame, CSR matrix, Ratings, or mapping of client to one of the first two
         A frame has the columns ``user``, ``item`` and ``rating`` or other names in use for them (``userId``,
         ``movieId``, ...; further columns are not looked at), one row for each rating.
         In a matrix rows are users, columns items and stored cells ratings; users and items are then known by
         position.
     groups : str, mapping, sequence or None
-        Who owns which user. For a frame: the name of a column, or a mapping from user to owner. For a matrix: one label
-        per row. None: one owner, called ``"0"``. A mapping of owners needs none.
+        Who owns which user. For a frame: the name of a column, or a mapping from user to client. For a matrix: one
+        label per row. None: one client, called ``"0"``. A mapping of clients needs none.
     need_rating : bool
         False: in a frame without a column of ratings every row counts as 1.
 
     Returns
     -------
     Ratings
-        Items that only some owners know are columns for all; where an owner has no rating of them nothing is stored.
+        Items that only some clients know are columns for all; where a client has no rating of them nothing is stored.
 
     Raises
     ------
     DataError
-        Columns are missing, a cell is rated twice, a rating is not finite, a user has no owner or two.
+        Columns are missing, a cell is rated twice, a rating is not finite, a user has no client or two.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Lists of items as a file, a few users at a time: CSV or Parquet with user, rank, item, score and owner."""
+"""Lists of items as a file, a few users at a time: CSV or Parquet with user, rank, item, score and client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USERS = 4096
 
 
 def write_lists(path: Path, tables: Mapping[str, UserTable], n: int, rules: dict[str, Any]) -> int:
-    """Write the lists of all users of some owners; return how many rows were written."""
+    """Write the lists of all users of some clients; return how many rows were written."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet"):
         raise DataError(f"{path} must end in .csv or .parquet, which says what to write.")

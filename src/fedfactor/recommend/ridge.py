@@ -30,7 +30,7 @@ class Hello:
 
 @record("pooled_ridge.Common")
 class Common:
-    """Down: the columns that all owners share."""
+    """Down: the columns that all clients share."""
 
     columns: Array
 
@@ -55,7 +55,7 @@ class Catalogue:
 
 @record("pooled_ridge.Holdings")
 class Holdings:
-    """Up: one for each item that the owner shares."""
+    """Up: one for each item that the client shares."""
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 
@@ -73,7 +73,7 @@ class Gram:
 
 @record("pooled_ridge.Published")
 class Published:
-    """Up: ridge coefficients of the items that the owner shares, times its number of users, and that number."""
+    """Up: ridge coefficients of the items that the client shares, times its number of users, and that number."""
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 
@@ -121,7 +121,7 @@ class PooledRidge(Algorithm):
     -----
     The same task and face as :class:`~fedfactor.algorithms.FedDMF`, without training. After a count of holders (m
     numbers) two exchanges: c (c + 1) / 2 numbers for c common items, then (d + 1) m. All are sums, so secure
-    aggregation apply; items marked as withheld never leave. Common items are those that all owners share; an item that
+    aggregation apply; items marked as withheld never leave. Common items are those that all clients share; an item that
     some of them hold gets the mean of their coefficients, by users. Scores are linear; faces cut them to 0..1.
 
     Examples
@@ -178,7 +178,7 @@ class PooledRidge(Algorithm):
         return Local(np.int64(shard.n_rows))
 
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
-        """Say what one shares, add to the Gram matrix, or publish coefficients."""
+        """Return what one shares, add to the Gram matrix, or publish coefficients."""
         X = _ones(shard)
         if isinstance(down, Hello):
             holders = np.zeros(shard.n_features, X.dtype)
@@ -261,7 +261,7 @@ class PooledRidge(Algorithm):
         return np.asarray(ones @ factors.E)  # type: ignore[attr-defined]
 
     def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:
-        """Measure the squared error over all cells of the items that the owner holds."""
+        """Measure the squared error over all cells of the items that the client holds."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         X = _ones(shard)
         held = held_columns(shard)

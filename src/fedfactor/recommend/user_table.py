@@ -21,7 +21,7 @@ class UnknownWarning(UserWarning):
 
 
 class UserTable:
-    """Users of one owner, or new ones: their factors, the items, and what they rated.
+    """Users of one client, or new ones: their factors, the items, and what they rated.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class UserTable:
     scale : (low, high) or None
         Predictions are clipped to it.
     support : array of shape (m,), optional
-        Ratings of each item, over all owners; by default those in `seen`.
+        Ratings of each item, over all clients; by default those in `seen`.
     """
 
     SHRINK = 20.0
@@ -191,7 +191,7 @@ class UserTable:
         return best_by_blocks(scores, seen, n, skip_seen=exclude_seen)
 
     def _closed(self, allowed: np.ndarray | None) -> np.ndarray | None:
-        """Say which items may be on no list; None: all may."""
+        """Return which items may be on no list; None: all may."""
         return None if allowed is None else ~allowed
 
     def _scorer(self, rows: np.ndarray, shrink: float | None) -> Callable[[slice], np.ndarray]:
@@ -245,14 +245,14 @@ class WeightTable(UserTable):
 
 
 class DeepTable(UserTable):
-    """Users of one owner, the item vectors it knows, and the network that joins them.
+    """Users of one client, the item vectors it knows, and the network that joins them.
 
     Parameters
     ----------
     factors : DeepFactors
-        What the owner kept.
+        What the client kept.
     U : array of shape (n, d)
-        User vectors: the owner's, or those of new users.
+        User vectors: the client's, or those of new users.
     seen, users, items
         As for :class:`UserTable`.
     """
@@ -339,7 +339,7 @@ def number_of_items(n: Any, m: int) -> int:
 
 
 def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.ndarray]:
-    """Turn ratings of new users into a matrix over the known items, and their ids; unknown items say nothing."""
+    """Turn ratings of new users into a matrix over the known items, and their ids; unknown items are ignored."""
     m = len(table.items)
     kind = table.V.dtype
     if sparse.issparse(ratings):

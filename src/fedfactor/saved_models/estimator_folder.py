@@ -43,7 +43,7 @@ def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     estimator : fitted estimator
         A factorization or a recommender.
     folder : path
-        Made if missing. What may be published lies in ``shared/``; ``private/`` holds every owner's own part, readable
+        Made if missing. What may be published lies in ``shared/``; ``private/`` holds every client's own part, readable
         by its writer only.
     overwrite : bool, default=False
         Whether results that lie there may be replaced.
@@ -82,7 +82,7 @@ def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     }
     names = getattr(estimator, "feature_names_in_", getattr(estimator, "items_", None))
     features = None if names is None else [str(name) for name in names]
-    turned = getattr(estimator, "split", "rows") == "columns"  # then owners have columns, and U is what they share
+    turned = getattr(estimator, "split", "rows") == "columns"  # then clients have columns, and U is what they share
     private = {} if turned else private_parts(run)
     write_factors(out, to_numpy(estimator.components_), features=features, private=private, run=record)
     if isinstance(estimator, FederatedRecommender):
@@ -161,13 +161,13 @@ def recommender_of(run: Run, federation: Federation) -> FederatedRecommender:
 
 
 def write_models(model: FederatedRecommender, out: Path) -> None:
-    """Write every owner's users and ratings beside its factors, readable by the writer alone."""
+    """Write every client's users and ratings beside its factors, readable by the writer alone."""
     for name in model.tables_:
         model.save(out / "private" / model_file(name), client=name)
 
 
 def model_file(owner: str) -> str:
-    """Name the file of an owner's users and ratings."""
+    """Name the file of a client's users and ratings."""
     return owner_to_file(owner).removesuffix(".safetensors") + _MODEL
 
 

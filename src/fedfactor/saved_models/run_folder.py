@@ -1,4 +1,4 @@
-"""A result folder read back as a run: factors, history, errors by owner; no estimator is needed for it."""
+"""A result folder read back as a run: factors, history, errors by client; no estimator is needed for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["load_run"]
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:
-    """Read a result back as a run: factors, history, errors by owner.
+    """Read a result back as a run: factors, history, errors by client.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def read_result(out: Path) -> tuple[dict[str, Any], Run]:
 
 
 def _factors(out: Path, V: np.ndarray) -> dict[str, LocalFactors]:
-    """Read what lies in the folder of each owner's own part."""
+    """Read what lies in the folder of each client's own part."""
     owners = [owner_from_file(path.name) for path in sorted((out / "private").glob("*.safetensors"))]
     parts = {owner: read_private(out, owner) for owner in owners}
     return {
@@ -116,7 +116,7 @@ def other_version(out: Path, why: Exception | str, record: dict[str, Any]) -> Da
 
 
 def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
-    """Rebuild errors by owner; where only relative errors are known, every owner counts alike."""
+    """Rebuild errors by client; where only relative errors are known, every client counts alike."""
     owners = part_of(record, "owners")
     if not owners:
         errors = record.get("errors") or {name: record.get("relative_error") for name in names or [NOBODY]}

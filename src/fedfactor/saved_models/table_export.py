@@ -27,13 +27,13 @@ def export(result: Any, out: str | os.PathLike[str], *, rows: bool = False, owne
     result : path or fitted estimator
         A folder written by ``fedfactor fit``, ``fedfactor results`` or :func:`~fedfactor.save`, or a factorization.
     out : path
-        The table; its ending says what it is: ``.csv``, ``.tsv``, ``.parquet``, ``.npy``, ``.h5ad`` and others. An
+        The table; its suffix gives the format: ``.csv``, ``.tsv``, ``.parquet``, ``.npy``, ``.h5ad`` and others. An
         ``.h5ad`` file has room for both: U in ``obsm``, V in ``varm``, what made them in ``uns``.
     rows : bool, default=False
-        Write U instead of V. Where several owners' rows go into one table, ids begin with the owner's name. U is
+        Write U instead of V. Where several clients' rows go into one table, ids begin with the client's name. U is
         private, and the file readable by its writer alone: pass on only what is yours.
     owner : str, optional
-        U of this owner only.
+        U of this client only.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def holds_both(target: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What can be written of a result: V, and every owner's U with what it calls its rows."""
+    """What can be written of a result: V, and every client's U with what it calls its rows."""
 
     where: str
     V: np.ndarray
@@ -117,7 +117,7 @@ class Parts:
         return self.features or tuple(map(str, range(self.V.shape[1])))
 
     def stacked(self, owner: str | None) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Put the rows of all owners, or of one, into one table with ids."""
+        """Put the rows of all clients, or of one, into one table with ids."""
         if owner is not None and owner not in self.factors:
             raise DataError(f"{self.where} holds no U of {owner!r}; it has {', '.join(self.factors) or 'none'}.")
         chosen = list(self.factors) if owner is None else [owner]

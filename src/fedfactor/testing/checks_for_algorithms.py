@@ -43,7 +43,7 @@ class Check:
     data: Mapping[str, Any] | None = None
 
     def __call__(self) -> None:
-        """Run the check; an AssertionError says what the algorithm does wrong."""
+        """Run the check; an AssertionError states what the algorithm does wrong."""
         self.function(self.algorithm, self.data)
 
     def __str__(self) -> str:
@@ -61,9 +61,9 @@ def algorithm_checks(
     algorithm : Algorithm or estimator
         The algorithm with its parameters, or the estimator of one.
     data : mapping of name to dense array, optional
-        A small federation of at least two owners; by default one that suits ``algorithm.domain``.
+        A small federation of at least two clients; by default one that suits ``algorithm.domain``.
     pooled : bool, optional
-        Whether the algorithm claims to compute what pooled rows would give. By default its class says so, with an
+        Whether the algorithm claims to compute what pooled rows would give. By default its class declares it, with an
         attribute ``pooled = True``; without one, no such claim is checked.
 
     Yields
@@ -85,14 +85,14 @@ def algorithm_checks(
 
 
 def check_algorithm(algorithm: Method, *, data: Mapping[str, Any] | None = None, pooled: bool | None = None) -> None:
-    """Run every check on an algorithm; an AssertionError says which one fails and how.
+    """Run every check on an algorithm; an AssertionError states which one fails and how.
 
     Parameters
     ----------
     algorithm : Algorithm or estimator
         The algorithm with its parameters, or the estimator of one.
     data : mapping of name to dense array, optional
-        A small federation of at least two owners.
+        A small federation of at least two clients.
     pooled : bool, optional
         Whether it claims to compute what pooled rows would give; see :func:`algorithm_checks`.
 

@@ -54,7 +54,7 @@ def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> N
 
 
 def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """Callbacks hear the start, every round in order (the last one too), and the end with the run."""
+    """Callbacks are notified of the start, every round in order (the last one too), and the end with the run."""
     for algorithm, rounds in ((PooledNMF(2, tol=0.0), 3), (PooledNMF(2, tol=1e9), 20)):
         recorder = Recorder()
         plain = list[RoundRecord]()
@@ -70,7 +70,7 @@ def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> N
 
 
 def check_engine_stop(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """A callback that returns True ends the run after that round, and the status says so."""
+    """A callback that returns True ends the run after that round, and the status shows it."""
     run = make_engine().run(
         PooledNMF(2, tol=0.0), Federation(small_data()), rounds=9, seed=1, callbacks=(lambda record: record.index == 2,)
     )
@@ -79,14 +79,14 @@ def check_engine_stop(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
 
 
 def check_engine_converged(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """The algorithm's own test ends the run, and the status says so."""
+    """The algorithm's own test ends the run, and the status shows it."""
     run = _compare(make_engine, PooledNMF(2, tol=1e9), small_data(), tolerance, "a run that converges", rounds=30)
     assert run.status == "converged", f"status is {run.status!r}, not 'converged'"
     assert run.rounds < 30, "a converged run used all rounds"
 
 
 def check_engine_error(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """A run that cannot start raises before anything is sent, and callbacks hear of no round."""
+    """A run that cannot start raises before anything is sent, and callbacks are notified of no round."""
     recorder = Recorder()
     try:
         make_engine().run(PooledNMF(99), Federation(small_data()), rounds=2, seed=1, callbacks=(recorder,))
@@ -127,7 +127,9 @@ def check_engine_groups(make_engine: MakeEngine, tolerance: float = 0.0) -> None
 
 
 def check_engine_channel(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """Links act at the clients and are undone at the server as in the reference; the report says the same of them."""
+    """Links act at the clients and are undone at the server as in the reference; the report contains the same
+    entries.
+    """
     plain, _ = _both(make_engine, Probe(gathers=False))
     for links in ((Clip(0.5),), (Clip(0.5), Gaussian(1e-9, 0.5, whole=True, share="local"))):
         run, reference = _both(make_engine, Probe(gathers=False), links)
@@ -161,7 +163,7 @@ CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
 
 @dataclass
 class Recorder(Callback):
-    """Writes down all that it hears."""
+    """Records all notifications."""
 
     started: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     records: list[RoundRecord] = field(default_factory=list[RoundRecord])
@@ -229,7 +231,7 @@ def _both(
 
 
 def _assert_near(found: Run, reference: Run, tolerance: float, what: str) -> None:
-    """Compare what owners keep; an engine of several processes has only its own here."""
+    """Compare what clients keep; an engine of several processes has only its own here."""
     for name, kept in found.factors.items():
         theirs = reference.factors[name]
         distance = max(apart(kept.U, theirs.U), apart(kept.V, theirs.V))

@@ -16,7 +16,7 @@ from fedfactor.core.errors import DataError
 
 
 def small_ratings(seed: int = 0) -> dict[str, Any]:
-    """Ratings of 24 users with text ids, two kinds of taste and three owners; one item is known to one owner only.
+    """Ratings of 24 users with text ids, two kinds of taste and three clients; one item is known to one client only.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def check_order_of_rows(model: Any) -> None:
 
 
 def check_groups(model: Any) -> None:
-    """A column, a mapping from user to owner and a mapping of owners to frames say the same thing."""
+    """A column, a mapping from user to client and a mapping of clients to frames are equivalent."""
     columns = small_ratings()
     owner = dict(zip(columns["user"].tolist(), columns["owner"].tolist(), strict=True))
     plain = {name: columns[name] for name in ("user", "item", "rating")}
@@ -114,7 +114,7 @@ def check_matrix(model: Any) -> None:
 
 
 def check_ids_are_kept(model: Any) -> None:
-    """Predictions and recommendations speak of the ids that came in, for items of one owner only, too."""
+    """Predictions and recommendations use the given ids, for items of one client only, too."""
     mine, columns = _fitted(model), small_ratings()
     items, scores = mine.recommend(n=3)
     assert set(items.ravel().tolist()) <= set(columns["item"].tolist())
@@ -184,7 +184,7 @@ def check_rules_for_lists(model: Any) -> None:
 
 
 def check_one_owner_alone(model: Any) -> None:
-    """What one owner takes home answers for its users, and holds nothing of the others."""
+    """What one client takes home answers for its users, and holds nothing of the others."""
     mine = _fitted(model)
     north = mine.of_owner("north")
     users = mine.users_["north"][:2].tolist()
@@ -236,7 +236,7 @@ class RecommenderCheck:
     model: Any
 
     def __call__(self) -> None:
-        """Run the check; an AssertionError says what the recommender does wrong."""
+        """Run the check; an AssertionError states what the recommender does wrong."""
         self.function(self.model)
 
     def __str__(self) -> str:
@@ -268,7 +268,7 @@ def recommender_checks(model: Any) -> Iterator[RecommenderCheck]:
 
 
 def check_recommender(model: Any) -> None:
-    """Run every check on a recommender; an AssertionError says which one fails and how.
+    """Run every check on a recommender; an AssertionError states which one fails and how.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What happens to owners with next to nothing, and to runs with empty chairs."""
+"""What happens to clients with next to nothing, and to runs with empty chairs."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def check_empty_shard(algorithm: Algorithm, data: Data = None) -> None:
 
 
 def check_one_row(algorithm: Algorithm, data: Data = None) -> None:
-    """An owner of a single row takes part like any other."""
+    """A client of a single row takes part like any other."""
     owners = _owners(algorithm, data)
     first = next(iter(owners))
     _assert_finite(drive(algorithm, {**owners, first: owners[first][:1]}), "an owner of one row")
 
 
 def check_all_zero(algorithm: Algorithm, data: Data = None) -> None:
-    """Owners whose rows are all zero, one of them or all of them, give finite factors."""
+    """Clients whose rows are all zero, one of them or all of them, give finite factors."""
     owners = _owners(algorithm, data)
     first = next(iter(owners))
     empty = {name: np.zeros_like(X) for name, X in owners.items()}

@@ -20,7 +20,7 @@ ROWS = {"east": 37, "north": 41, "west": 53}
 def small_data(
     domain: Domain = Domain.NONNEGATIVE, n_rows: Mapping[str, int] = ROWS, dtype: str = "float64"
 ) -> dict[str, Any]:
-    """Rows of three owners around one low-rank matrix, each owner with its own mix.
+    """Rows of three clients around one low-rank matrix, each client with its own mix.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def small_data(
 
 
 def variants(algorithm: Algorithm, data: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    """Name → federation of every kind of data that the algorithm says it takes."""
+    """Name → federation of every kind of data that the algorithm declares."""
     plain = dict(small_data(algorithm.domain) if data is None else data)
     found = {
         "dense": plain,
@@ -56,7 +56,7 @@ def variants(algorithm: Algorithm, data: Mapping[str, Any] | None = None) -> dic
 
 
 def with_holes(owners: Mapping[str, Any]) -> dict[str, Any]:
-    """Mark cells as missing at every owner but the first, who has them all: one federation may hold both."""
+    """Mark cells as missing at every client but the first, who has them all: one federation may hold both."""
     rng = np.random.default_rng(7)
     found: dict[str, Any] = {}
     for position, (name, X) in enumerate(owners.items()):
@@ -68,7 +68,7 @@ def with_holes(owners: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_values: Any = None) -> Federation:
-    """Make the federation that an algorithm works on: owners of rows, or nodes with rows and columns of one matrix.
+    """Make the federation that an algorithm works on: clients of rows, or nodes with rows and columns of one matrix.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_valu
 
 
 def empty_shard(algorithm: Algorithm, meta: Meta) -> Shard:
-    """Make the shard of an owner who has nothing."""
+    """Make the shard of a client who has nothing."""
     rows = np.zeros((0, meta.n_features), dtype=meta.dtype)
     layout = algorithm.layout
     if layout == "blocks":

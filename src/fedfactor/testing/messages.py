@@ -89,7 +89,7 @@ def check_float32_stays(algorithm: Algorithm, data: Data = None) -> None:
 
 
 def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
-    """No upload has a dimension that counts the owner's rows, and none carries a row of X.
+    """No upload has a dimension that counts the client's rows, and none carries a row of X.
 
     What is summed by group is not asked: such nodes work on the same rows of one matrix.
     """
@@ -112,7 +112,7 @@ def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
 
 
 def check_factors(algorithm: Algorithm, data: Data = None) -> None:
-    """Owners keep finite factors of fitting shapes, one row of U for each row of X; new rows can be folded in."""
+    """Clients keep finite factors of fitting shapes, one row of U for each row of X; new rows can be folded in."""
     for kind, (_, trace) in traces(algorithm, data).items():
         for name, kept in trace.factors.items():
             shard = trace.shards[name]

@@ -31,7 +31,7 @@ Keep = Callable[[Tree], Tree]
 
 @dataclass
 class Trace:
-    """All that passed in a run: states after each step, messages both ways, and what the owners kept."""
+    """All that passed in a run: states after each step, messages both ways, and what the clients kept."""
 
     meta: Meta
     shards: dict[str, Shard]
@@ -123,7 +123,7 @@ _last: list[Any] = []
 
 
 def traces(algorithm: Algorithm, data: Mapping[str, Any] | None = None) -> dict[str, tuple[dict[str, Any], Trace]]:
-    """Name → owners and plain run, for every kind of data that the algorithm takes.
+    """Name → clients and plain run, for every kind of data that the algorithm takes.
 
     What one call gave is kept for the next with the same arguments: most checks look at this run. All that a trace
     holds is read-only.
@@ -152,7 +152,7 @@ def combine(algorithm: Algorithm, ups: Mapping[str, Tree], down: Tree, meta: Met
 
 
 def open_all(algorithm: Algorithm, owners: Mapping[str, Any]) -> tuple[Meta, dict[str, Shard]]:
-    """Open owners as an engine does, then make all their arrays read-only."""
+    """Open clients as an engine does, then make all their arrays read-only."""
     missing = np.nan if any(_has_nan(rows) for rows in owners.values()) else None
     federation = federation_for(algorithm, owners, missing)
     meta = federation.prepare(algorithm.domain)
@@ -183,7 +183,7 @@ def freeze_down(down: Tree) -> Tree:
 
 
 def differences(one: Tree, two: Tree) -> list[str]:
-    """Say where two trees differ in type, in leaves, in dtype, in shape or in any bit."""
+    """Return where two trees differ in type, in leaves, in dtype, in shape or in any bit."""
     if type(one) is not type(two):
         return [f"{type(one).__name__} became {type(two).__name__}"]
     left = dict(leaves(one))

@@ -143,7 +143,7 @@ class Probe(Algorithm):
         return Memory(Moments(_mean(shard), None), weights, np.int64(0))
 
     def client_step(self, shard: Shard, state: Memory, down: Tree, at: Round) -> tuple[Memory, Tree]:
-        """Answer what was asked, or stay away."""
+        """Answer the question, or drop out."""
         if f"{at.index} {at.client}" in self.absent or f"{at.index} *" in self.absent:
             raise ClientUnavailable(f"{at.client} does not come to round {at.index}.")
         shape: tuple[int, ...] = down.V.shape

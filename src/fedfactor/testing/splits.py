@@ -18,7 +18,7 @@ Data = Mapping[str, Any] | None
 ROUNDING = 1e-8
 """How far apart float64 results may be when only the order of additions differs.
 
-An algorithm whose messages are in single precision says so with an attribute ``rounding``, which then holds."""
+An algorithm whose messages are in single precision declares it with an attribute ``rounding``, which then holds."""
 
 
 def _reverse(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def check_client_order(algorithm: Algorithm, data: Data = None) -> None:
 
 
 def check_mapping_order(algorithm: Algorithm, data: Data = None) -> None:
-    """The order of the mapping of owners changes nothing, to the last bit."""
+    """The order of the mapping of clients changes nothing, to the last bit."""
     owners = dict(small_data(algorithm.domain) if data is None else data)
     runs = [
         LocalEngine().run(

@@ -50,7 +50,7 @@ class Flaky(Algorithm):
 
     @property
     def layout(self) -> Layout:  # type: ignore[override]
-        """Whether owners hold rows, or blocks of a grid."""
+        """Whether clients hold rows, or blocks of a grid."""
         return self.inner.layout
 
     def check(self, meta: Meta) -> None:

@@ -36,23 +36,24 @@ class PooledBMF(Algorithm):
 
     A search that needs nothing but sums of whole numbers over all rows:
 
-    1. *Candidates.* Counts of rows that have two columns (or three) at once add up over owners. From them every
+    1. *Candidates.* Counts of rows that have two columns (or three) at once add up over clients. From them every
        client's candidates are the same: for each column, and each of the most promising pairs, all columns that at
        least a share `thresholds` of its rows have.
-    2. *Greedy choice.* For every candidate, the gains of the rows that would take it add up too, so that the owners
+    2. *Greedy choice.* For every candidate, the gains of the rows that would take it add up too, so that the clients
        choose what ASSO [1]_ would choose on pooled rows, from several thresholds and `penalties` side by side.
-    3. *Descent.* Rows choose their components at home. For each cell of V the summed gain of changing it says whether
+    3. *Descent.* Rows choose their components at their client. For each cell of V the summed gain of changing it
+    decides whether
        to change it. Columns do not touch each other; changes in one column are made together only as far as the number
        of rows with both components allows, so that the loss never rises.
-    4. *Exchanges.* Components of all starts form a pool. Summed gains say which of them should take the place of which
+    4. *Exchanges.* Components of all starts form a pool. Summed gains decide which of them should replace which
        component of the best V; the most promising exchanges descend side by side, and the best is kept if it is better.
 
     Notes
     -----
     Federated = pooled: the sums of ``"counts"`` are whole numbers, so any split of the same rows gives the same V to
     the last bit, and secure aggregation rounds nothing. The search draws no random numbers: all seeds give the same V.
-    With ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Owners may stay
-    away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
+    With ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Clients may
+    stay away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
 
     Missing cells count for nothing with ``"counts"``, and are refused with ``"proximal"``.
 
@@ -67,9 +68,9 @@ class PooledBMF(Algorithm):
     from them how often rows repeat, and learns as much of the rows as from the counts of 64 more columns.
 
     What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells, to
-    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter.
-    Secure aggregation with its minimums hides single owners, not single rows; noise for rows is refused here, since one
-    row with r ones changes r² of the counts, and each of many exchanges would need such noise.
+    the server, and as a candidate to all clients; ``min_rows=3`` closes the latter.
+    Secure aggregation with its minimums hides single clients, not single rows; noise for rows is refused here, since
+    one row with r ones changes r² of the counts, and each of many exchanges would need such noise.
 
     References
     ----------

@@ -155,7 +155,7 @@ def column_pairs(columns: np.ndarray, together: np.ndarray, count: np.ndarray, m
 def flip_columns(V: np.ndarray, votes: np.ndarray, both: np.ndarray) -> np.ndarray:
     """Change cells of V so that the cost of the rows that were counted falls for certain.
 
-    Columns do not touch one another. In one column each change gains what the votes say as long as no row has two of
+    Columns do not touch one another. In one column each change gains the sum of votes as long as no row has two of
     the components that change; as `both` bounds how many such rows there are, further changes are made only where they
     gain more than these rows could take back.
 

@@ -1,4 +1,4 @@
-"""An owner's side of the search: answer the server's questions with counts over one's own rows."""
+"""A client's side of the search: answer the server's questions with counts over one's own rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proximal form of PooledBMF: FELB's steps, with V stepped on sums of all owners."""
+"""The proximal form of PooledBMF: FELB's steps, with V stepped on sums of all clients."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def step_factor(algorithm: Any, state: Server, up: Sums | RowGradients, at: Roun
 
 
 def stand_in(up: Sums, share: float, last: Sums | None) -> Sums:
-    """Scale the sums of those who came to the whole federation; those who stayed away speak through the last sums."""
+    """Scale the sums of the participating clients to the whole federation; the others count by their last sums."""
     now = Sums(up.G, up.A)
     if share >= 1:
         return now

@@ -54,7 +54,7 @@ TRIAL = 4
 """Exchanges that a trial has to show what it is worth."""
 
 AGAIN = 3
-"""How often a question is asked again when fewer owners answer than before."""
+"""How often a question is asked again when fewer clients answer than before."""
 
 POOL = 256
 """Components that may take the place of one of the best V."""
@@ -152,7 +152,9 @@ def sizes_of(algorithm: Any, m: int) -> Sizes:
 
 
 def odd_question(algorithm: Any, down: Any, meta: Meta) -> str:
-    """Say why no honest server asks this: columns that do not exist, or so few rows that single ones would speak."""
+    """Return why no honest server asks this: columns that do not exist, or so few rows that single ones would be
+    revealed.
+    """
     k = algorithm.n_components
     m = meta.n_features
     # The server looks at `sample` rows of all; fewer than that of those who answer would be a question about few rows.
@@ -252,7 +254,7 @@ def begin(size: Sizes, dtype: str) -> tuple[Search, AskTotals]:
 def advance(algorithm: Any, size: Sizes, state: Search, up: Any, at: Round) -> tuple[Search, Any]:
     """Take in the sums of an exchange and ask the next question.
 
-    Sums of fewer owners than answered before speak of other rows: a V may look better only because those it serves
+    Sums of fewer clients than before belong to other rows: a V may look better only because those it serves
     badly stayed away. The question is asked again, a few times.
     """
     came = len(at.participants)

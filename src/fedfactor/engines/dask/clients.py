@@ -1,4 +1,4 @@
-"""The clients of a Dask cluster: workers hold owners; a round is a map over workers and a sum along a tree."""
+"""The clients of a Dask cluster: workers hold clients; a round is a map over workers and a sum along a tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK = 2.0
 
 
 class DaskClients(Clients):
-    """Owners dealt to workers in name order, as evenly as they go.
+    """Clients dealt to workers in name order, as evenly as they go.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class DaskClients(Clients):
 
     # ------------------------------------------------------------------------------------------------ set up
     def _open(self, federation: Federation) -> list[Facts]:
-        """Let every worker open its own owners."""
+        """Let every worker open its own clients."""
         from importlib import metadata
 
         def openers(where: str) -> dict[str, Any]:
@@ -73,12 +73,12 @@ class DaskClients(Clients):
         return [each for facts, _ in found for each in facts]
 
     def meet(self, algorithm: Algorithm) -> Meta:
-        """Say what is public of all owners' rows."""
+        """Return the public facts of all clients' rows."""
         self.algorithm, self.meta = algorithm, agree(self.facts)
         return self.meta
 
     def adopt(self, channel: Channel | None) -> None:
-        """Bring all rows to what was agreed, and say how uploads come: in sums, or one by one."""
+        """Bring all rows to the agreed form, and set whether uploads arrive as sums or one by one."""
         algorithm = self.algorithm
         meta = self.meta
         self.apart = channel is not None
@@ -186,7 +186,7 @@ class DaskClients(Clients):
         return self.client.submit(work, self.key[where], *arguments, workers=[where], pure=False)
 
     def _everywhere(self, work: Callable[..., Any], arguments: Callable[[str], tuple[Any, ...]]) -> list[Any]:
-        """Do something at every worker; the answers in the owners' order."""
+        """Run a function at every worker; return the results in the clients' order."""
         return self._results([self._submit(work, where, *arguments(where)) for where in self.own])
 
     def _results(self, futures: Sequence[Any]) -> list[Any]:
@@ -210,7 +210,7 @@ class DaskClients(Clients):
                 if future.status == "error":  # the task's own
                     raise
                 self._check_alive()
-                patience *= 2  # a large answer over a slow network is asked for once more, with more time
+                patience *= 2  # a large answer over a slow network is requested again, with more time
 
     def _check_alive(self) -> None:
         gone = sorted(set(self.own) - set(self.client.nthreads()))

@@ -1,4 +1,4 @@
-"""Runs any algorithm on a Dask cluster: every worker opens its own owners, and this process is the server."""
+"""Runs any algorithm on a Dask cluster: every worker opens its own clients, and this process is the server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_dask() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DaskEngine(Carrier):
-    """Runs the owners of a federation on the workers of a Dask cluster.
+    """Runs the clients of a federation on the workers of a Dask cluster.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class DaskEngine(Carrier):
     Notes
     -----
     A Dask cluster belongs to one organisation: workers run whatever code they are sent, so this engine is for one's own
-    data on one's own machines. Owners are dealt to workers in name order. A worker opens files itself, so their paths
+    data on one's own machines. Clients are dealt to workers in name order. A worker opens files itself, so their paths
     must be the same everywhere; rows that lie in this process are sent. All factors come back to this process.
 
     Examples

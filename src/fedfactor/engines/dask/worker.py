@@ -1,6 +1,6 @@
-"""What runs at a worker of Dask: the owners dealt to it, their steps, and sums of what they send.
+"""What runs at a Dask worker: the clients assigned to it, their steps, and sums of their uploads.
 
-Owners stay with one worker for a whole run, outside Dask's own store: what lies there may be written to disk, moved or
+Clients stay with one worker for a whole run, outside Dask's own store: what lies there may be written to disk, moved or
 made again, and a client's state must be none of these. Every task is therefore bound to its worker.
 """
 
@@ -30,13 +30,13 @@ def _aligned(leaf: Any) -> Any:
 
 
 def landed(tree: Tree) -> Tree:
-    """Take up a tree that has travelled: its arrays may begin at any byte, and such products end in other bits."""
+    """Copy a received tree into aligned memory: products of unaligned arrays may differ in the last bits."""
     return freeze(tree_map(_aligned, tree))
 
 
 @dataclass(slots=True)
 class Held:
-    """The owners of one worker, while a run lasts."""
+    """The clients of one worker, while a run lasts."""
 
     federation: Federation
     clients: ThreadPool | None = None
@@ -72,7 +72,7 @@ def _clients(key: str) -> ThreadPool:
 
 
 def open_owners(key: str, openers: Mapping[str, Any], missing_values: Any) -> tuple[list[Facts], str]:
-    """Open the rows of these owners here; say what all parties must agree on, and which version this is."""
+    """Open the rows of these clients here; return what all parties must agree on, and this version."""
     sent = {name: source for name, source in openers.items() if not callable(source)}
     for name, shard in sent.items():
         rows = {each.name: _aligned(getattr(shard, each.name)) for each in fields(shard)}
@@ -84,7 +84,7 @@ def open_owners(key: str, openers: Mapping[str, Any], missing_values: Any) -> tu
 def adopt(
     key: str, algorithm: Algorithm, first: Facts, meta: Meta, domain: Domain, sender: Sender | None, threads: int
 ) -> float:
-    """Bring the rows to what was agreed, and be ready to begin; returns the largest value."""
+    """Bring the rows to the agreed form and get ready; return the largest value."""
     held = _mine(key)
     held.clients = ThreadPool(algorithm, held.federation, meta, threads)
     held.sender = sender
@@ -120,7 +120,7 @@ def _part_of(down: Tree) -> Tree:
 
 
 def step(key: str, down: Tree, at: Round) -> dict[str, Tree]:
-    """Let those who are asked take one step; what they send, in name order."""
+    """Let the selected clients take one step; return their uploads in name order."""
     clients = _clients(key)
     sender = _mine(key).sender
     down = _part_of(down)

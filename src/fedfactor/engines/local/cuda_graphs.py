@@ -1,4 +1,4 @@
-"""A round on a GPU, recorded once and played again: what Python does in a round takes longer than the GPU does.
+"""A round on a GPU, recorded once as a CUDA graph and replayed: Python takes longer for a round than the GPU does.
 
 A CUDA graph holds every launch of a round: the steps of all clients, their sum, the server's step. It reads and writes
 fixed places, so there are three of each, and three graphs, each from one place to the next: while the last round is
@@ -89,7 +89,9 @@ class Tape:
         return names == self._names
 
     def play(self, *, ahead: bool) -> tuple[Place, Tree, bool]:
-        """Play a round and begin the next; return what it left, its server with numbers at hand, if all is finite."""
+        """Replay a round and start the next; return its result, with the server's numbers in main memory, if all is
+        finite.
+        """
         if not self._ahead:
             self._launch(self._at)
         now = self._at = (self._at + 1) % 3
@@ -115,7 +117,7 @@ class Tape:
 
 @contextmanager
 def _recording(torch: Any) -> Generator[Any]:
-    """Record instead of doing; nothing may be let go meanwhile, as a GPU does not wait for that while it records."""
+    """Record operations instead of running them; no memory may be freed meanwhile."""
     graph = torch.cuda.CUDAGraph()
     side = torch.cuda.Stream()
     collects = gc.isenabled()

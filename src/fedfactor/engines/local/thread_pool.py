@@ -118,7 +118,7 @@ class ThreadPool(Clients):
         yield from zip(states, client.steps(self.algorithm, shards, list(states.values()), down, ats), strict=True)
 
     def play(self, server: Tree, down: Tree, at: Round, *, ahead: bool) -> tuple[Tree, Tree, Tree] | None:
-        """Play a round on a GPU as it was recorded; None where it was not, or where what it left is not finite."""
+        """Replay a recorded round on a GPU; None where none was recorded, or where its result is not finite."""
         algorithm = self.algorithm
         everybody = tuple(at.participants) == self.names
         # Where another rank holds the server there is no state to ask about, and nothing is recorded.

@@ -1,4 +1,4 @@
-"""A whole federation on one machine under a virtual clock: who finishes when is computed, not waited for."""
+"""A federation on one machine under a virtual clock: the time at which each client finishes is computed."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class VirtualEngine(Carrier):
     Parameters
     ----------
     barrier : bool
-        False: each upload is merged when it arrives, and only its sender gets an answer (algorithms that say they are
-        ``asynchronous``). True: rounds, each as long as its slowest client; any algorithm.
+        False: each upload is merged when it arrives, and only its sender gets an answer (algorithms that declare
+        themselves ``asynchronous``). True: rounds, each as long as its slowest client; any algorithm.
     durations : {"rows", "equal"} or mapping of name to float
         Virtual seconds of one client step: the client's share of all rows, alike for all, or as given.
     latency : float

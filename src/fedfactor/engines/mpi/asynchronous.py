@@ -27,7 +27,7 @@ NAP = 1e-4
 
 
 class StreamClients(OwnClients):
-    """All that one rank needs; rank 0 has the server and no owners."""
+    """All that one rank needs; rank 0 has the server and no clients."""
 
     def __init__(self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta) -> None:
         super().__init__(group, algorithm, mine, meta)
@@ -166,7 +166,7 @@ class StreamClients(OwnClients):
         return told, down
 
     def failure(self, error: BaseException, saved: int | None) -> str:
-        """Say where and why the job ended."""
+        """Return where and why the job ended."""
         what = "the server" if self.group.rank == 0 else f"owners {', '.join(self.names)}"
         where = f"rank {self.group.rank} of {self.group.size} ({what})"
         return f"{where} failed, so the job ends: {type(error).__name__}: {error}"

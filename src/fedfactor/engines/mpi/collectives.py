@@ -19,7 +19,7 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE",
 
 
 def launched() -> int:
-    """Return how many processes a launcher says it started; 1 without a launcher.
+    """Return how many processes the launcher started; 1 without a launcher.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Collectives:
         self.sent = 0
 
     def check_size(self, asked: int | None) -> None:
-        """Refuse a job of another size than asked for, and one whose launcher speaks another MPI than mpi4py."""
+        """Refuse a job of another size than requested, and one whose launcher uses another MPI than mpi4py."""
         told = launched()
         if self.size == 1 and told > 1:
             raise CollectiveError(
@@ -166,7 +166,7 @@ class Collectives:
 
 
 def missing(error: Exception) -> MissingExtraError:
-    """Say which package is missing, or that it found no MPI library."""
+    """Return which package is missing, or that it found no MPI library."""
     if isinstance(error, ImportError) and "mpi4py" in str(error) and "cannot load" not in str(error):
         return MissingExtraError.named("mpi4py", "mpi", "The MPI engine")
     return MissingExtraError(

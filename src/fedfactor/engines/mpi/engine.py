@@ -1,4 +1,4 @@
-"""Runs any algorithm under ``mpiexec``: every rank opens only its own owners, and nothing waits for a dead rank."""
+"""Runs any algorithm under ``mpiexec``: every rank opens only its own clients, and no rank waits for a dead one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load_mpi() -> Any:
 
 
 def take_card(place: int) -> None:
-    """Let this rank work on a GPU of its own, where owners bring tensors and the machine has several GPUs."""
+    """Let this rank work on a GPU of its own, where clients bring tensors and the machine has several GPUs."""
     torch: Any = sys.modules.get("torch")  # callers that pass tensors have imported it
     if torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(place % torch.cuda.device_count())
@@ -45,7 +45,7 @@ def take_card(place: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MPIEngine(Carrier):
-    """Runs the owners of a federation on the ranks of an MPI job; every rank calls it alike.
+    """Runs the clients of a federation on the ranks of an MPI job; every rank makes the same call.
 
     Parameters
     ----------
@@ -62,17 +62,17 @@ class MPIEngine(Carrier):
         Whether clients may stay away from a round. It takes a message more; without it a client that stays away is an
         error.
     asynchronous : bool, optional
-        Whether uploads are merged one by one as they arrive, with rank 0 as the server and no owners on it. None: as
+        Whether uploads are merged one by one as they arrive, with rank 0 as the server and no clients on it. None: as
         the algorithm is made.
     comm : communicator, optional
         Of mpi4py; by default all ranks.
 
     Notes
     -----
-    Owners are dealt to ranks in name order, as evenly as they go. Where torch is imported and there are GPUs, the
-    ranks of a machine take one each, in turn, before owners are opened: ``lambda: torch.load(...).cuda()`` lands there.
-    ``Run.factors`` holds the owners of this rank; ``Run.scores`` and the history are the same everywhere. Callbacks are
-    called on rank 0.
+    Clients are dealt to ranks in name order, as evenly as they go. Where torch is imported and there are GPUs, the
+    ranks of a machine take one each, in turn, before clients are opened: ``lambda: torch.load(...).cuda()`` lands
+    there. ``Run.factors`` holds the clients of this rank; ``Run.scores`` and the history are the same everywhere.
+    Callbacks are called on rank 0.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class MPIEngine(Carrier):
         return self.asynchronous
 
     def _clients(self, group: Collectives, asked: Asked, mine: Federation, meta: Meta, followed: bool) -> RankClients:
-        """Say where the server is, and how uploads come to it."""
+        """Return where the server is, and how uploads come to it."""
         algorithm = asked.algorithm
         participation = asked.participation
         channel: Any = asked.channel
@@ -191,7 +191,7 @@ class MPIEngine(Carrier):
         return StreamClients(group, asked.algorithm, mine, meta)
 
     def _meet(self, group: Collectives, mine: Federation | None, algorithm: Algorithm) -> Meta:
-        """Exchange facts about the owners, never their rows, and bring this rank's rows to what was agreed."""
+        """Exchange facts about the clients, never their rows, and bring this rank's rows to what was agreed."""
 
         def facts() -> list[dict[str, Any]]:
             return [] if mine is None else [asdict(mine.facts(name)) for name in mine.names]
@@ -210,7 +210,7 @@ class MPIEngine(Carrier):
         return meta
 
     def _share(self, group: Collectives, names: tuple[str, ...], alone: bool) -> tuple[str, ...]:
-        """Say which owners are this rank's."""
+        """Return which clients are this rank's."""
         workers, first = (group.size - 1, 1) if alone else (group.size, 0)
         if workers < 1:
             raise IncompatibleError(

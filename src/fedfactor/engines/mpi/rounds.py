@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from fedfactor.privacy.pipeline import Channel
 
 REJECTED = 1
-"""Said of a client whose upload was left out; what is larger says of which form it was."""
+"""Code of a client whose upload was rejected; larger numbers give the kind of the upload."""
 
 
 class Whole:
     """Uploads of the form that was announced, as a collective needs them: all leaves that they may have.
 
-    Leaves that a client may leave out (telemetry) are zeros where it does; its code says so, and of which kind it is.
+    Leaves that a client may omit (telemetry) are zeros where it does; the code states this and the kind of the upload.
     """
 
     def __init__(self, uploads: Mapping[type, Spec]) -> None:
@@ -78,7 +78,7 @@ class Whole:
 
 
 class OwnClients(ThreadPool):
-    """The owners that one rank holds."""
+    """The clients that one rank holds."""
 
     def __init__(self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta) -> None:
         super().__init__(algorithm, mine, meta, 1)
@@ -103,14 +103,14 @@ class OwnClients(ThreadPool):
 
 
 class RankClients(OwnClients):
-    """The owners of this rank, and the way to those of the others.
+    """The clients of this rank, and the way to those of the others.
 
     Parameters
     ----------
     group : Collectives
         The ranks.
     algorithm, mine, meta
-        What is computed, and over which owners of this rank.
+        What is computed, and over which clients of this rank.
     rooted : bool
         Whether the server is on rank 0 alone; else it is on every rank.
     summed : bool
@@ -216,7 +216,7 @@ class RankClients(OwnClients):
         return {**found, "rank_sent_bytes": self.group.sent + sum(team.sent for team in self._teams.values())}
 
     def _sent(self, name: str, up: Tree, at: Round, down: Tree) -> Tree:
-        """Say what travels of one upload; a client that stays away is an error unless that was allowed."""
+        """Return what travels of one upload; a client that stays away is an error unless that was allowed."""
         if up is None and not self.drop_outs:
             raise ClientUnavailable(f"{name!r} stayed away; say MPIEngine(drop_outs=True) where that may happen.")
         if up is None or self.channel is None:
@@ -280,7 +280,7 @@ class RankClients(OwnClients):
         return words[self.group.flag(words.index(ended))]
 
     def failure(self, error: BaseException, saved: int | None) -> str:
-        """Say where and why the job ended, and how it goes on."""
+        """Return where and why the job ended, and how it goes on."""
         few = f"{', '.join(self.names[:3])}{'…' * (len(self.names) > 3)}"
         again = f" The same command goes on from round {saved}." if saved else ""
         reason = f"{type(error).__name__}: {error}".rstrip(".")

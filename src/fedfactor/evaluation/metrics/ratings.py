@@ -1,4 +1,4 @@
-"""How far predicted ratings are off, by owner and in all."""
+"""How far predicted ratings are off, by client and in all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def mean_interval(values: Array) -> Interval:
 
 
 class RatingErrors(NamedTuple):
-    """Errors of all owners: mean over owners (macro) with its interval, over ratings (micro), and owner by owner."""
+    """Errors of all clients: mean over clients (macro) with its interval, over ratings (micro), and client by
+    client.
+    """
 
     macro_rmse: Interval
     micro_rmse: float
@@ -78,11 +80,11 @@ class RatingErrors(NamedTuple):
 
 
 def rating_errors(true: Mapping[str, Array], predicted: Mapping[str, Array]) -> RatingErrors:
-    """Compare ratings with predictions, owner by owner; owners without ratings are left out.
+    """Compare ratings with predictions, client by client; clients without ratings are left out.
 
     Parameters
     ----------
-    true, predicted : mapping of owner to array
+    true, predicted : mapping of client to array
         Ratings, and predictions in the same order.
 
     Examples

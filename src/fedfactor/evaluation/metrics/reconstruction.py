@@ -1,4 +1,4 @@
-"""How much of the data the factors leave unexplained, in all and owner by owner."""
+"""How much of the data the factors leave unexplained, in all and client by client."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def per_client_errors(
     V: Array | Mapping[str, Array],
     mask: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Return each owner's relative error.
+    """Return each client's relative error.
 
     Parameters
     ----------
     X, U : mapping of name to matrix
-        Each owner's rows and row factor.
+        Each client's rows and row factor.
     V : array of shape (k, m), or mapping of name to array
-        The shared components, or each owner's own.
+        The shared components, or each client's own.
     mask : mapping of name to mask, optional
         As in :func:`squared_residual`.
 
@@ -156,7 +156,7 @@ def pooled_error(
     V: Array | Mapping[str, Array],
     mask: Mapping[str, Any] | None = None,
 ) -> float:
-    """Return the relative error of all owners' rows taken together.
+    """Return the relative error of all clients' rows taken together.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def pooled_error(
 
 
 def worst_client(errors: Mapping[str, float]) -> tuple[str, float]:
-    """Return the owner that is served worst, to be shown beside every total.
+    """Return the client that is served worst, to be shown beside every total.
 
     Parameters
     ----------

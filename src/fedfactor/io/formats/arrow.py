@@ -23,7 +23,7 @@ Batches = Callable[[Sequence[str]], Iterator[tuple[int, Any]]]
 
 
 def need_arrow(why: str) -> Any:
-    """Import Arrow, or say how to get it."""
+    """Import Arrow, or raise with the command that installs it."""
     try:
         import pyarrow
     except ImportError as error:

@@ -73,7 +73,9 @@ def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
 
 
 def _matrix_in(h5py: Any, path: Path, file: Any, reading: Reading) -> str:
-    """Say where the matrix of a file lies that is no AnnData: where requested, in ``X``, or in the only one there."""
+    """Return where the matrix of a file lies that is no AnnData: where requested, in ``X``, or in the only one
+    there.
+    """
     if reading.layer is not None:
         return reading.layer.strip("/")
     # A link to elsewhere is not looked through: what cannot be opened here is no matrix of this file.
@@ -121,7 +123,7 @@ def _some_rows(path: Path, folder: Path, parts: Any, reading: Reading, first: in
 def _part(
     path: Path, folder: Path, node: Any, reading: Reading, first: int = 0, last: int | None = None
 ) -> dict[str, Any]:
-    """Say where an array, or some of its rows, lies in the file, or copy it out block by block."""
+    """Return where an array, or some of its rows, lies in the file, or copy it out block by block."""
     dtype = node.dtype
     whole = node.shape
     if whole is None or dtype.kind not in "biuf":

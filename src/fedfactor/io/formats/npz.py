@@ -65,7 +65,7 @@ def count_rows(path: Path, reading: Reading) -> int:
 
 
 def _check_members(path: Path, max_bytes: int | None) -> int:
-    """Compare what each member says it holds with what the archive really stores, before reading any of it; add up."""
+    """Compare the declared size of each member with what the archive stores, before reading any of it; add up."""
     with zipfile.ZipFile(path) as archive:
         unfolded = sum(info.file_size for info in archive.infolist())
         refuse_bomb(path, unfolded, max_bytes)

@@ -1,6 +1,6 @@
 """Which component of one factor belongs with which component of another.
 
-A *plan* P says how the rows of V stand for the rows of a reference: ``P V`` is V in the reference's order. Hard plans
+A *plan* P assigns the rows of V to the rows of a reference: ``P V`` is V in the reference's order. Hard plans
 are permutations, or leave rows out; soft plans mix rows.
 """
 
@@ -81,8 +81,8 @@ def plan(
     Returns
     -------
     P : array, shape (k, l)
-        Row i says which rows of V stand for row i of the reference. Rows sum to 1; with the ``rho`` methods to 0 when
-        nothing stands for that row (between 0 and 1 when soft).
+        Row i holds the weights of the rows of V for row i of the reference. Rows sum to 1; with the ``rho`` methods to
+        0 when nothing stands for that row (between 0 and 1 when soft).
 
     Notes
     -----

@@ -69,7 +69,7 @@ def barycenter(
     plans : list of arrays, shape (k, k)
         ``plans[c] @ Vs[c]`` is factor c in the order of V.
     support : array, shape (k,)
-        How many factors have something to say about each row; their number, unless the alignment leaves rows alone.
+        How many factors contribute to each row; their number, unless the alignment leaves rows out.
 
     Notes
     -----

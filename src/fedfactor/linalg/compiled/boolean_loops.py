@@ -152,7 +152,7 @@ def choose_greedily(x, V, cover, live, chosen):
 
 
 def flip_while_better(x, V, cover, others, chosen):
-    """Go once over the components, taking or leaving each by what it adds to the others; say whether any changed."""
+    """Go once over the components, taking or leaving each by what it adds to the others; return whether any changed."""
     k, words = V.shape
     changed = False
     for q in range(k):

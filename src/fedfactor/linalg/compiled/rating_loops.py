@@ -101,7 +101,7 @@ def rating_factors(indptr, indices, data, U, Vt, bu, bv, weight, mu, floor, star
 def implicit_factors(indptr, indices, data, U, Vt, G, alpha, floor, one, start, stop, items, out, N, D):
     """Do the same for implicit feedback: every cell counts, a stored one with its own weight and a wish of one.
 
-    `data` holds the weights, at least one; `G` is V Vᵀ, which speaks for the cells that are not stored.
+    `data` holds the weights, at least one; `G` is V Vᵀ, which stands for the cells that are not stored.
     """
     k = U.shape[1]
     num = np.empty(k, U.dtype)

@@ -281,7 +281,7 @@ def own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes,
     """Fill `own` with the products of the components of V over the observed cells of each of `count` rows.
 
     Blocks of TILE components by TILE others lie one after the other, those on and below the diagonal, in `own` with the
-    rows side by side; `tiles` says which of them are summed at once. So many rows as stand `together` share the work: a
+    rows side by side; `tiles` lists those that are summed at once. So many rows as stand `together` share the work: a
     column is summed once for those of them that count it. Rows with few missing cells count those, and take them off
     the products over all cells, G.
     """

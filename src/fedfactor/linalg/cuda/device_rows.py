@@ -60,7 +60,7 @@ class Streamed:
         self.step = max(1, int(block / max(1.0, 4 * cells)))
 
     def blocks(self) -> Iterator[tuple[int, int, Any]]:
-        """Yield ``(start, stop, rows on the card)``; the next block is copied while the GPU works on this one."""
+        """Yield ``(start, stop, rows on the GPU)``; the next block is copied while the GPU works on this one."""
         bounds = [(a, min(a + self.step, self.shape[0])) for a in range(0, self.shape[0], self.step)]
         if is_sparse(self.rows) or not self.is_cuda:
             for a, b in bounds:
@@ -77,7 +77,7 @@ def check_device(device: str | None, storage: str | None = None) -> None:
     >>> check_device("cpu")
     >>> check_device("cpu", "bfloat16")
     Traceback (most recent call last):
-    ValueError: storage='bfloat16' says how a GPU keeps rows, but device is 'cpu'. Use device='cuda', or leave it out.
+    ValueError: storage='bfloat16' is for rows on a GPU, but device is 'cpu'. Use device='cuda', or leave it out.
     """
     if device is not None and not isinstance(device, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"device={device!r} is not known. Use 'cpu' or 'cuda' ('cuda:1' for the second GPU).")
@@ -123,7 +123,7 @@ def move(federation: Federation, algorithm: Algorithm, device: str | None, stora
     Returns
     -------
     Federation
-        Rows go over in blocks. Where those of an owner do not fit on the GPU beside those of the owners before it,
+        Rows go over in blocks. Where those of a client do not fit on the GPU beside those of the clients before it,
         they stay where they are, as :class:`Streamed`.
     """
     check_device(device, storage)

@@ -51,7 +51,7 @@ def padded(k: int) -> int:
 
 
 def alike(Xs: Sequence[Array], k: int = 1) -> bool:
-    """Return whether the rows of several owners can be worked on in one launch: dense, of one type and one order.
+    """Return whether the rows of several clients can be worked on in one launch: dense, of one type and one order.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def _kind(X: Array) -> tuple[Any, ...]:
 
 
 def starts(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return where each owner's rows begin when they lie side by side, and the length of all: in steps of sixteen.
+    """Return where each client's rows begin when they lie side by side, and the length of all: in steps of sixteen.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def starts(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 
 def cross(X: Any, V: Array) -> Array:
-    """Return ``V Xᵀ`` (k × n) in single precision; of several owners' rows, which must be alike, at their `starts`."""
+    """Return ``V Xᵀ`` (k × n) in single precision; of several clients' rows, which must be alike, at their `starts`."""
     import torch
 
     run = _kernels()
@@ -92,7 +92,7 @@ def cross(X: Any, V: Array) -> Array:
     one, k, m = Xs[0], *V.shape
     V = V.to(torch.float32).contiguous()
     n = one.shape[0] if X is one else starts([each.shape[0] for each in Xs])[1]
-    # What lies between owners takes part in sweeps.
+    # What lies between clients takes part in sweeps.
     whole = n == sum(each.shape[0] for each in Xs)
     out = (torch.empty if whole else torch.zeros)((k, n), dtype=torch.float32, device=one.device)
     half = str(one.dtype) in _HALVES
@@ -131,7 +131,7 @@ def sums(Ut: Array, X: Array) -> Array:
 
 
 def sums_each(Ut: Array, Xs: Sequence[Array]) -> Array:
-    """Return ``Uᵀ X`` of each of several owners (owners × k × m) in double precision; `Ut` has their U at `starts`.
+    """Return ``Uᵀ X`` of each of several clients (clients × k × m) in double precision; `Ut` has their U at `starts`.
 
     Rows are cut into parts by the shapes alone; a part is summed in single precision, parts in double.
     """
@@ -210,12 +210,12 @@ def _places(Xs: Sequence[Array]) -> tuple[bool, tuple[tuple[int, int], ...]]:
 def _table(
     places: tuple[bool, tuple[tuple[int, int], ...]], down: int, size: int, device: Any, block: int, parts: int = 0
 ) -> tuple[Array, int]:
-    """Cut owners' rows into blocks, or each owner's into some parts of whole blocks, and bring the cuts to the GPU.
+    """Cut clients' rows into blocks, or each client's into some parts of whole blocks, and bring the cuts to the GPU.
 
     Returns
     -------
     table : array, shape (cuts, 3)
-        Where a cut begins, counted in numbers from the first owner's rows on; its place among all rows; its rows.
+        Where a cut begins, counted in numbers from the first client's rows on; its place among all rows; its rows.
     aligned : int
         A number that divides all beginnings and lets sixteen bytes be read at a time, or 1.
     """
@@ -226,7 +226,7 @@ def _table(
         step = block if parts == 0 else -(-n // (parts * block)) * block
         for i in range(-(-n // block) if parts == 0 else parts):
             at = min(i * step, n)
-            # Nothing where an owner has fewer rows than parts.
+            # Nothing where a client has fewer rows than parts.
             lines.append((distance // size + at * down, first + at, min(step, n - at)) if at < n else (0, 0, 0))
     level = level and all(begin * size % 16 == 0 for begin, _, _ in lines)
     return torch.tensor(lines, dtype=torch.int64, device=device), 16 // size if level else 1

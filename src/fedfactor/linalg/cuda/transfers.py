@@ -16,7 +16,7 @@ __all__ = ["Glance", "overlapped"]
 
 
 def overlapped(rows: Any, bounds: Sequence[tuple[int, int]], device: Any, dtype: Any) -> Iterator[tuple[int, int, Any]]:
-    """Yield ``(start, stop, rows on the card)``; the next block is copied while the GPU works on this one."""
+    """Yield ``(start, stop, rows on the GPU)``; the next block is copied while the GPU works on this one."""
     torch: Any = import_module("torch")
     side, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
     shape = (bounds[0][1], rows.shape[1])

@@ -43,7 +43,7 @@ def cross_kernel(
     ALIGNED: tl.constexpr,
     LEVEL: tl.constexpr,
 ):
-    """Write V Xᵀ, a block of rows of an owner's X at a time; the table says where they lie, and where they go."""
+    """Write V Xᵀ, a block of rows of a client's X at a time; the table holds their positions and destinations."""
     place = table + tl.program_id(0) * 3
     start = tl.multiple_of(tl.load(place), ALIGNED)
     first = tl.multiple_of(tl.load(place + 1), LEVEL)
@@ -86,7 +86,7 @@ def sums_kernel(
     ALIGNED: tl.constexpr,
     LEVEL: tl.constexpr,
 ):
-    """Write UᵀX of one part of an owner's rows and a block of columns."""
+    """Write UᵀX of one part of a client's rows and a block of columns."""
     place = table + tl.program_id(1) * 3
     start = tl.multiple_of(tl.load(place), ALIGNED)
     first = tl.multiple_of(tl.load(place + 1), LEVEL)

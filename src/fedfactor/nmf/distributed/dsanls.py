@@ -379,7 +379,7 @@ class DSANLS(Algorithm):
         return LocalFactors(state.U, state.V, np.arange(*cast("GridShard", shard).bounds[2:], dtype=np.int64))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows, on the columns that the factors speak for."""
+        """Solve U for new rows, on the columns of the factors."""
         known = X if factors.columns is None or factors.V.shape[1] == X.shape[1] else X[:, factors.columns]
         return refit_rows(None, known, as_like(factors.V, X), mask)
 

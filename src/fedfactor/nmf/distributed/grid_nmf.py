@@ -111,7 +111,7 @@ class GridNMF(Algorithm):
     -----
     One iteration is two rounds; the round after the last one fits U to the final V. A node sends
     ``k (n / p + m / q + 2 k) + 3`` numbers an iteration, where methods over rows send ``k (m + k)``; a sum over a
-    single node is not sent. Owners of whole rows are a grid of one column.
+    single node is not sent. Clients of whole rows are a grid of one column.
 
     References
     ----------
@@ -242,7 +242,7 @@ class GridNMF(Algorithm):
         sse = float(first.sse)
         hardly = before - sse <= self.tol * before  # not so while nothing is known
         flat = state.flat + 1 if hardly else np.int64(0)
-        known = t > 1  # before any step of V there is no error to speak of
+        known = t > 1  # before any step of V there is no error
         told = (np.float64(sse), np.float64(first.total)) if known else (state.sse, state.total)
         return Server(*told, flat, t), Scatter({name: ForU(each.Y, each.G, t) for name, each in up.items()})
 
@@ -266,7 +266,7 @@ class GridNMF(Algorithm):
         return LocalFactors(state.U, state.V, columns, rows=rows)
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows, on the columns that the factors speak for."""
+        """Solve U for new rows, on the columns of the factors."""
         known = X if factors.columns is None or factors.V.shape[1] == X.shape[1] else X[:, factors.columns]
         return refit_rows(None, known, as_like(factors.V, X), mask)
 

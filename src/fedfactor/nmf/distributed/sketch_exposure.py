@@ -16,7 +16,7 @@ __all__ = ["Exposure", "effective_support", "recover"]
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    r"""What T published sketches ``Sₜᵀ X`` of width d say about X with n rows.
+    r"""What T published sketches ``Sₜᵀ X`` of width d reveal about X with n rows.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Exposure:
         return max(0, (self.threshold - 1) // self.width)
 
     def told(self, what: str) -> str:
-        """Say it in a sentence.
+        """Return it as a sentence.
 
         Examples
         --------

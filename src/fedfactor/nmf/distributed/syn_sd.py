@@ -121,7 +121,7 @@ class SynSD(PartySteps):
 
     Notes
     -----
-    Up and down per party and round: k m numbers. Rows and U are not sent; V is a function of them and says something
+    Up and down per party and round: k m numbers. Rows and U are not sent; V is a function of them and reveals something
     about them. With two parties each can subtract its own V from the mean and has the other's.
 
     References

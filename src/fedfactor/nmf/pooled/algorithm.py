@@ -111,7 +111,7 @@ class RowSteps:
 
 @record("pooled_nmf.Local")
 class Local:
-    """Stays home: U, the owner's own components, what relative errors divide by, and what a row counts."""
+    """Stays home: U, the client's own components, what relative errors divide by, and what a row counts."""
 
     U: Array
     total: Array
@@ -392,7 +392,7 @@ class PooledNMF(Algorithm):
     def client_steps(
         self, shards: Sequence[Shard], states: Sequence[Local], down: Any, ats: Sequence[Round]
     ) -> Iterable[tuple[Local, Any]] | None:
-        """Sweep over the U of all owners, and sum, in one go; see :func:`~fedfactor.linalg.single_pass.passes`."""
+        """Sweep over the U of all clients, and sum, in one go; see :func:`~fedfactor.linalg.single_pass.passes`."""
         Xs = [shard.X for shard in shards]
         fresh = {self._fresh(*pair) for pair in zip(states, ats, strict=True)}
         plain = isinstance(down, Factor) and not (self.n_private or any(state.masked for state in states))
@@ -685,7 +685,7 @@ class PooledNMF(Algorithm):
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows: of the shared components, and after them of the owner's own when they are given."""
+        """Solve U for new rows: of the shared components, and after them of the client's own when they are given."""
         V = as_like(stacked(factors.V, factors.V_private), X)
         loss = find_loss(self.loss)
         return loss.solve(None, X, V, mask, loss.penalty(pay_of_U(self, X.shape[1], V.shape[0]), V, mask))

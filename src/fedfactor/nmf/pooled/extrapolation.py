@@ -156,7 +156,7 @@ def is_zero(number: Any) -> bool:
 
 
 def stand_in(up: T, share: float, last: T | None) -> T:
-    """Scale the sums of those who came to the whole federation; those who stayed away speak through the last sums."""
+    """Scale the sums of the participating clients to the whole federation; the others count by their last sums."""
     if share == 1:
         return up
     if last is None:

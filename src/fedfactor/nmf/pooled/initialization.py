@@ -1,8 +1,8 @@
 """Where V begins: two ways to bring PooledNMF near its end in a few rounds.
 
 *Wide*: two rounds with three times the components, of which the server sees the sums as in any other round; it then
-folds them into k (:func:`~fedfactor.nmf.pooled.fold_components.fold_components`). *Stacked*: every owner factors
-its own rows once and the server sees each owner's sums, stacks them, and folds those.
+folds them into k (:func:`~fedfactor.nmf.pooled.fold_components.fold_components`). *Stacked*: every client factors
+its own rows once and the server sees each client's sums, stacks them, and folds those.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fedfactor.nmf.pooled.fold_components import fold_components
 from fedfactor.nmf.pooled.losses.loss import Loss
 
 WIDTH = 3
-"""Components of the wide rounds, and of all owners' stacks together, for each that is wanted."""
+"""Components of the wide rounds, and of all clients' stacks together, for each that is wanted."""
 
 ALONE_STEPS = 60
-"""Alternations of an owner on its own rows for a stacked start."""
+"""Alternations of a client on its own rows for a stacked start."""
 
 STACK_SWEEPS = 100
-"""Sweeps by which the server finds an owner's components from their sums."""
+"""Sweeps by which the server finds a client's components from their sums."""
 
 FIRST_STEPS = 20
 """Sweeps on U when it starts from zero."""
@@ -71,14 +71,14 @@ class WideSums:
 
 @record("pooled_nmf.Alone")
 class Alone:
-    """Down, at a stacked start: where every owner begins to factor its own rows."""
+    """Down, at a stacked start: where every client begins to factor its own rows."""
 
     V: Array
 
 
 @record("pooled_nmf.Components")
 class Components:
-    """Up, at a stacked start: ``UᵀU`` and ``UᵀX`` of an owner's own factorization."""
+    """Up, at a stacked start: ``UᵀU`` and ``UᵀX`` of a client's own factorization."""
 
     uplink: ClassVar[Uplink] = Uplink.GATHER
 
@@ -117,7 +117,7 @@ def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
 
 
 def wide_sums(X: Array, V: Array, total: Array, turned: Callable[[Array, slice], Array] | None = None) -> WideSums:
-    """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows.
+    """Sum over a wide U, swept from zero in both rounds and not kept: all clients' together would dwarf sparse rows.
 
     Where rows are to be `turned` into others first, a part of them is at a time: they may lie in a file.
     """
@@ -149,8 +149,8 @@ def turned_sums(X: Array, mask: Any, V: Array, total: Array, loss: Loss) -> Wide
     """Sum as :func:`wide_sums` does over the rows whose squared error is near this loss; `V` is as it was sent.
 
     Cells are taken to a power. Where the loss looks at ratios, they are divided by the level of their row, which its
-    owner knows, and of their column, which V contains. A missing cell is the mean of its row here, or zero where only
-    stored cells are observed: these rounds say where to begin, not where to end.
+    client knows, and of their column, which V contains. A missing cell is the mean of its row here, or zero where only
+    stored cells are observed: these rounds choose the initialization, not the result.
     """
 
     def turned(part: Array, rows: slice) -> Array:
@@ -212,7 +212,7 @@ def _parts(X: Array) -> Iterator[slice]:
 
 
 def own_components(X: Array, V: Array) -> Components:
-    """Factor an owner's rows alone, by coordinate descent."""
+    """Factor a client's rows alone, by coordinate descent."""
     U = fit_rows(zeros((X.shape[0], V.shape[0]), X), X, V, sweeps=FIRST_STEPS)
     U, _, _ = alternate(X, U, V, steps=ALONE_STEPS, solver="hals")
     return Components(*sums_of_rows(U, X))
@@ -229,7 +229,9 @@ def fold(up: WideSums, V: Array, k: int, seed: Array) -> np.ndarray:
 
 
 def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray:
-    """Fold the components of all owners into k: each owner's U touches its own rows only, so G has a block for each."""
+    """Fold the components of all clients into k: each client's U touches its own rows only, so G has a block for
+    each.
+    """
     parts = [(as_like(one.G, np.empty(0)), as_like(one.A, np.empty(0))) for one in ups.values()]
     G = np.zeros((sum(len(g) for g, _ in parts),) * 2)
     A = np.concatenate([a for _, a in parts])

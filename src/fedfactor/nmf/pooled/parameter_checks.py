@@ -13,7 +13,7 @@ from fedfactor.nmf.pooled.losses import find_loss
 
 
 def check_together(algorithm: Any, meta: Meta) -> None:
-    """Refuse settings that cannot work, say why, and what to do."""
+    """Refuse parameters that cannot work, with the reason and the remedy."""
     find_loss(algorithm.loss)
     _check_weights(algorithm.weights, meta)
     _check_pairs(algorithm, meta)

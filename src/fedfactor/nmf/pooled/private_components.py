@@ -1,4 +1,4 @@
-"""Components of one owner beside the shared ones."""
+"""Components of one client beside the shared ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["fit_with_private", "unexplained"]
 
 
 def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator, mask: Any = None) -> Array:
-    """Begin an owner's own components with what V leaves unexplained in a few of its rows, of norm 1.
+    """Begin a client's own components with what V leaves unexplained in a few of its rows, of norm 1.
 
-    Begun at random they would compete with V for what all owners share. With missing values, a column's residual is
+    Begun at random they would compete with V for what all clients share. With missing values, a column's residual is
     the mean over the observed cells of these rows.
 
     Examples
@@ -56,7 +56,7 @@ def fit_with_private(
     penalty: Penalty,
     turns: int = 2,
 ) -> tuple[Array, Array]:
-    r"""Improve all of an owner's own factors, the shared V fixed: ``X ≈ U[:, :k] V + U[:, k:] Q``.
+    r"""Improve all of a client's own factors, the shared V fixed: ``X ≈ U[:, :k] V + U[:, k:] Q``.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ def fit_with_private(
     U : array, shape (n, k + p)
     X : array or CSR matrix, shape (n, m)
     V, Q : array, shape (k, m) and (p, m)
-        Shared components, and the owner's own, of the length that the loss gives them.
+        Shared components, and the client's own, of the length that the loss gives them.
     mask : as in :func:`~fedfactor.linalg.factors.fit_rows`
     sweeps : int
         Sweeps on U, and on Q, in each turn.
     penalty : Penalty
-        What U pays; a weight on its last p columns keeps out of Q what V can say.
+        What U pays; a weight on its last p columns keeps out of Q what V can explain.
     turns : int
         Alternations between U and Q.
 

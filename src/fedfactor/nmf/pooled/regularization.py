@@ -1,4 +1,4 @@
-"""What U and V pay under penalties, and what a row of each owner counts."""
+"""What U and V pay under penalties, and what a row of each client counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNTOLD_MISFIT = 0.001
 
 
 def pay_of_U(algorithm: Any, n_features: int, width: int | None = None, misfit: Any = None) -> Penalty:
-    """Return what U pays: scaled by the number of features as in scikit-learn, and more for an owner's own components.
+    """Return what U pays: scaled by the number of features as in scikit-learn, and more for a client's own components.
 
     With k components of equal size, a row of p observed cells and noise of a share e² of its squares, the ridge that
     predicts best is a share e² k / p of the squares of V. The e² of a run is `misfit`. Both numbers above were settled
@@ -102,7 +102,7 @@ def column_lengths(U: Array) -> Array:
 
 
 def weight_of(weights: Any, name: str | None, n_rows: int, meta: Meta) -> float:
-    """Return what one row of an owner counts.
+    """Return what one row of a client counts.
 
     Examples
     --------

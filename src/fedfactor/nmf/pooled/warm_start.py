@@ -38,7 +38,7 @@ class Begin:
 
 
 def refuse_held(algorithm: Any, *, masked: bool) -> None:
-    """Refuse settings under which sums do not say what earlier rows would lose by another V."""
+    """Refuse parameters under which sums do not give the loss of earlier rows under another V."""
     plain = {"alpha_U": 0, "n_private": 0, "weights": "rows", "row_clip": None}
     odd = ["missing cells"] if masked else []
     odd += [] if find_loss(algorithm.loss).squared else [f"loss={algorithm.loss!r}"]
@@ -69,5 +69,5 @@ def in_units(held: Sums, units: Array) -> Sums:
 
 
 def beside_held(sums: Sums, held: Sums) -> Sums:
-    """Add held sums to those of the owners who take part."""
+    """Add held sums to those of the clients who take part."""
     return tree_map(lambda now, before: now + as_like(before, now), sums, held)

@@ -52,10 +52,10 @@ class SecureSum(Transform):
     the threshold t. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors
     needs t signatures, so a server that lies within the protocol can end a round but not open it, as long as fewer than
     2t − n of n clients collude with it (a third of them, at two thirds): with more, two lists could be signed. *Does
-    not hold*: what the sum itself says (a column that one row fills shows that row's part; see the minimums), what can
-    be distinguished from sums of different cohorts, a server that chooses the shared V so that few rows speak, a client
-    that sends nonsense, and the clock. That is the protocol of a simulation, in which clients may drop out; between
-    organisations none may be missing, and all verify the question and the total
+    not hold*: what the sum itself reveals (a column that one row fills shows that row's part; see the minimums), what
+    can be distinguished from sums of different cohorts, a server that chooses the shared V so that few rows speak, a
+    client that sends nonsense, and the clock. That is the protocol of a simulation, in which clients may drop out;
+    between organisations none may be missing, and all verify the question and the total
     (:mod:`fedfactor.privacy.secure_aggregation.verified`).
 
     References

@@ -1,4 +1,4 @@
-"""FedDMF: deep factorization of users × items whose owners share item vectors, and no users."""
+"""FedDMF: deep factorization of users × items whose clients share item vectors, and no users."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class FedDMF(Algorithm):
         return state, Hello(np.int64(d))
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
-        """Draw vectors and layers, from streams common to all or one's own; set cells aside."""
+        """Draw vectors and layers, from streams common to all or one's own; draw the validation set."""
         common = self.start == "common"
         rng = at.shared_rng if common else at.rng
         items = rng("items").standard_normal((meta.n_features, self.n_components))[held_columns(shard)]
@@ -274,7 +274,7 @@ class FedDMF(Algorithm):
         return training.train(self, state, (rows, items, y), aligned, swap, fixed, seed)
 
     def accepts(self, down: Hello | Anchor | Publish | Catalogue, meta: Meta) -> str:
-        """Expect items in order with a vector each, of any sign and size, and no more owners than there are."""
+        """Expect items in order with a vector each, of any sign and size, and no more clients than there are."""
         d = self.n_components
         odd = odd_numbers(down, {"n_components": (d, d), "count": (0.0, meta.n_clients)})
         if odd or not isinstance(down, Anchor):

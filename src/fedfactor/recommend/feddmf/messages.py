@@ -10,7 +10,7 @@ from fedfactor.core.pytree import Array, public, record, telemetry
 
 @record("feddmf.Hello")
 class Hello:
-    """Down: say which items you hold and are ready to share."""
+    """Down: request the list of items that a client holds and shares."""
 
     n_components: Array
 
@@ -28,7 +28,7 @@ class Holdings:
 class Anchor:
     """Down: the items that two clients or more share, and the sum and number of their vectors in a past round.
 
-    ``keep`` says that the last epoch was the best so far. ``net`` is the average of those layers that are shared, if
+    ``keep``: whether the last epoch was the best so far. ``net`` is the average of those layers that are shared, if
     any are.
     """
 

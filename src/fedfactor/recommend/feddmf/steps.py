@@ -197,7 +197,7 @@ def smoothed(settings: FedDMF, state: Local, index: int) -> Local:
 
 
 def validate(shard: Shard, state: Local) -> tuple[np.float64, np.float64]:
-    """Return the summed squared error on the cells set aside, and their number."""
+    """Return the summed squared error on the validation cells, and their number."""
     if not len(state.cells):
         return np.float64(0), np.float64(0)
     rows, places = np.divmod(state.cells, len(held_columns(shard)))

@@ -27,7 +27,7 @@ _FOLD_CELLS = 1 << 22
 
 
 def torch_module() -> Any:
-    """Return torch, or say how to get it."""
+    """Return torch, or raise with the command that installs it."""
     try:
         import torch
     except ImportError:
@@ -59,7 +59,7 @@ def _one_thread() -> Generator[None]:
     with _lock:
         if not _inside[0]:
             _inside[1] = torch.get_num_threads()
-        torch.set_num_threads(1)  # said by every thread for itself: OpenMP keeps one number per thread
+        torch.set_num_threads(1)  # set by every thread for itself: OpenMP keeps one number per thread
         _inside[0] += 1
     try:
         yield

@@ -41,20 +41,20 @@ from fedfactor.recommend.rating_statistics import item_residuals, pooled_item_bi
 
 @declares_settings
 class FedSPLIT(RatingParts):
-    r"""Owners factor their own ratings, the server factors the stacked item factors, owners take the result home.
+    r"""Clients factor their own ratings, the server factors the stacked item factors, clients take the result home.
 
-    Each owner c models :math:`x_{ij} \approx \mu + b_i + c_j + U_i V_j` on its own ratings (see
+    Each client c models :math:`x_{ij} \approx \mu + b_i + c_j + U_i V_j` on its own ratings (see
     :func:`~fedfactor.recommend.local_cnmf.cnmf`). The server stacks the :math:`V_c` and solves
-    :math:`\min_{M, V \ge 0} \sum_c \|V_c - M_c^\top V\|^2`; the owner distils :math:`U_c M_c^\top`, whose item factors
+    :math:`\min_{M, V \ge 0} \sum_c \|V_c - M_c^\top V\|^2`; the client distils :math:`U_c M_c^\top`, whose item factors
     are V.
 
     Notes
     -----
     Two exchanges (three with ``item_bias="count"``): up 2 + 2m numbers and then :math:`k_c m`; down 1 + m and then
-    :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
+    :math:`K(m + k_c) + m`. The number of components reveals that the client has at least three times
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
     biases, unrated items and those of few raters drawn so that V does not show which they are, lower ranks for small
-    owners, bias steps that cannot overshoot, a joint step by coordinate descent, steps at home after distillation;
+    clients, bias steps that cannot overshoot, a joint step by coordinate descent, steps at home after distillation;
     :meth:`as_printed` has none of these. Residuals and counts are sums; ``privacy=SecureSum(gathered="clear")`` hides
     them from the server as well.
 
@@ -254,7 +254,7 @@ class FedSPLIT(RatingParts):
         return server, Begin(np.int64(self.n_components))
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
-        """Draw the start of the owner's own factors."""
+        """Draw the start of the client's own factors."""
         here = self._here(at.client)
         n = shard.n_rows
         m = meta.n_features
@@ -277,7 +277,7 @@ class FedSPLIT(RatingParts):
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
         """Answer by what came down: rate levels, then factors (or sums of them)."""
         R = observed(shard.X, shard.mask)
-        if isinstance(down, (Begin, Global)):  # after the end there is nothing new to say
+        if isinstance(down, (Begin, Global)):  # after the end there is nothing new
             return state, self._stats(R, state)
         if not bool(state.fitted):
             state = fit_own(self._here(at.client), R, state, down, at)
@@ -331,16 +331,16 @@ class FedSPLIT(RatingParts):
         return bool(state.done)
 
     def report(self, state: Server) -> dict[str, float]:
-        """Say how many owners were left out, and how far the joint factors still move."""
+        """Return how many clients were left out, and how far the joint factors still move."""
         found = {"rejected": float(state.rejected.sum())} if state.rejected.any() else {}
         return found | ({"moved": float(state.moved)} if np.isfinite(state.moved) else {})
 
     def rejected(self, state: Server) -> tuple[str, ...]:
-        """Name the owners whose upload was left out of the joint step."""
+        """Name the clients whose upload was left out of the joint step."""
         return tuple(np.array(_names(state))[state.rejected].tolist())
 
     def finish(self, shard: Shard, state: Local, down: Any) -> LocalFactors:
-        """Distil the joint factors into the owner's own model; without them, keep that model."""
+        """Distil the joint factors into the client's own model; without them, keep that model."""
         R = observed(shard.X, shard.mask)
         alone = not isinstance(down, Global) and (self.joint == "gather" or not isinstance(down, Basis))
         if alone and not bool(state.fitted):

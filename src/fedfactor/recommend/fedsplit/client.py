@@ -1,4 +1,4 @@
-"""What an owner does at home in FedSPLIT: factor its own ratings, and take its part in a joint step on sums."""
+"""What a client does at home in FedSPLIT: factor its own ratings, and take its part in a joint step on sums."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fedfactor.recommend.rating_statistics import own_error
 __all__ = ["check_overrides", "enough_raters", "fit_own", "joint_sums"]
 
 OWN = ("local_components", "iterations", "start_scale", *RatingPenalty._fields)
-"""What an owner may set for itself: all else is part of what owners agreed on."""
+"""What a client may set for itself: all else is part of what clients agreed on."""
 
 
 def check_overrides(overrides: tuple[Any, ...], clients: Sequence[str]) -> None:
-    """Refuse settings of strangers, and settings that are no owner's own affair."""
+    """Refuse settings of strangers, and settings that are no client's own affair."""
     for name, own in overrides:
         if str(name) not in clients:
             raise DataError(f"overrides names {str(name)!r}, which is no client of this federation.")
@@ -95,7 +95,7 @@ def _cover(settings: Any, R: Array, V: Array, rng: np.random.Generator) -> np.nd
 
 
 def _gives(settings: Any, R: Array, mu: float, item: Array, k: int, at: Round) -> bool:
-    """Return whether this owner gives its item factors; it alone looks at what decides that."""
+    """Return whether this client gives its item factors; it alone looks at what decides that."""
     if settings.select == "size":
         return R.nnz >= settings.min_ratings
     if settings.select == "quality":

@@ -1,4 +1,4 @@
-"""Item factors of many owners, stacked: what an owner does before it sends its own, and how a server joins them."""
+"""Item factors of many clients, stacked: what a client does before it sends its own, and how a server joins them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def joint_factors(
     Parameters
     ----------
     S : array of shape (rows, m)
-        The rows of all owners' V, one below the other.
+        The rows of all clients' V, one below the other.
     n_components : int
         Rank of the joint factors.
     mask : bool array of shape (rows, m), optional

@@ -10,7 +10,7 @@ from fedfactor.core.pytree import Array, record
 
 @record("fedsplit.Begin")
 class Begin:
-    """Down: say how high you rate."""
+    """Down: request the sums of ratings."""
 
     n_components: Array
 
@@ -60,7 +60,7 @@ class Stats:
 
 @record("fedsplit.Means")
 class Means:
-    """Up, as printed: the owner's mean rating."""
+    """Up, as printed: the client's mean rating."""
 
     uplink: ClassVar[Uplink] = Uplink.GATHER
 
@@ -101,7 +101,7 @@ class JointSums:
 
 @record("fedsplit.Local")
 class Local:
-    """Stays home: the owner's own model (its start, until it was fitted), what it sends of it, and its share of M."""
+    """Stays home: the client's own model (its start, until it was fitted), what it sends of it, and its share of M."""
 
     U: Array
     V: Array

@@ -28,7 +28,7 @@ def check_stats(up: Stats, scale: tuple[float, float] | None = None) -> None:
 
 
 def doubtful_stats(up: Stats, scale: tuple[float, float] | None) -> str:
-    """Say why no ratings can give these sums, or nothing; the sum of such sums must pass as well."""
+    """Return why no ratings can give these sums, or nothing; the sum of such sums must pass as well."""
     n = float(up.weight)
     slack = 0.5 + 1e-3 * abs(n)
     if n < -0.5:

@@ -112,7 +112,7 @@ def divergence_sums(kind: Divergence, U: Array, X: Array, V: Array, mask: Any = 
 def divergence_step(
     kind: Divergence, V: Array, N: Array, D: Array, *, l1: float = 0.0, l2: float = 0.0
 ) -> tuple[Array, float]:
-    """Take the multiplicative step on V, and say by how much the loss falls at least, penalties included."""
+    """Take the multiplicative step on V, and return a lower bound of the decrease of the loss, penalties included."""
     xp = array_namespace(V)
     N = xp.maximum(N, xp.zeros_like(N))  # never below zero, but for noise
     new = _times(V, N, D + l1 + l2 * V, kind.power(l2 > 0), empty=1.0)

@@ -102,7 +102,7 @@ class KullbackLeibler(Loss):
         N = N[: V.shape[0]]
         D = D[: V.shape[0]]
         if self.masked and D.shape != N.shape:
-            D = D + 0 * N  # this owner has every cell, another has not
+            D = D + 0 * N  # this client has every cell, another has not
         return CountSums(N, D, sse=np.float64(2 * loss))
 
     def solve(self, U: Array | None, X: Array, V: Array, mask: Any, pay: Penalty) -> Array:

@@ -138,7 +138,7 @@ def count_sums(U: Array, X: Array, V: Array, mask: Any = None) -> tuple[Array, A
 def count_step(
     V: Array, N: Array, D: Array, *, l1: float = 0.0, l2: float = 0.0, bold: bool = False
 ) -> tuple[Array, float]:
-    """Take the multiplicative step ``V ∗ N / (D + l1 + l2 V)``, and say by how much the loss falls at least.
+    """Take the multiplicative step ``V ∗ N / (D + l1 + l2 V)``, and return a lower bound of the decrease of the loss.
 
     `bold` as in :func:`count_rows`.
 
@@ -187,7 +187,7 @@ def count_error(X: Array, U: Array, V: Array, mask: Any = None, *, background: f
 def flat_divergence(X: Array, mask: Any = None) -> float:
     """Return twice the divergence of rows that are flat.
 
-    A flat row has its own mean in every observed cell: what rank one can say about a row without knowing any other.
+    A flat row has its own mean in every observed cell: the rank-one prediction of a row without knowledge of others.
 
     Examples
     --------

@@ -139,7 +139,7 @@ class Loss(ABC):
         return False
 
     def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
-        """Return whether U pays for anything, so that clients must say how much."""
+        """Return whether U is regularized, so that clients must send the penalty."""
         return alpha_U > 0 or n_private > 0
 
     def penalty(self, pay: Penalty, V: Array, mask: Any, *, own: bool = False) -> Penalty:
@@ -156,7 +156,9 @@ class Loss(ABC):
 
     @abstractmethod
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> Any:
-        """Sum over rows what the step on V depends on, and their error; `total` is what :meth:`total` says of them."""
+        """Sum over rows what the step on V depends on, and their error; `total` is what :meth:`total` returns for
+        them.
+        """
 
     def rows_and_sums(
         self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty, total: float

@@ -46,7 +46,7 @@ class DivergenceSums:
 class MultiplicativeLoss(Loss):
     """A sum of divergences of cells, by multiplicative steps; rows of V have sum 1.
 
-    A divergence says what one cell costs, the two weights of its slope, and how bold a step may be: see
+    A divergence defines what one cell costs, the two weights of its slope, and how bold a step may be: see
     :class:`~fedfactor.nmf.pooled.losses.divergence_kernels.Divergence`.
     """
 

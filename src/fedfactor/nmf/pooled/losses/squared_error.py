@@ -32,7 +32,7 @@ from fedfactor.nmf.pooled.regularization import price
 class Sums:
     """Up: all that the best V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` so that the server can determine the loss.
 
-    ``rest``: ``‖X − PQ‖²``, when owners have components of their own; ``UᵀX`` is then that of the rest. ``extra``:
+    ``rest``: ``‖X − PQ‖²``, when clients have components of their own; ``UᵀX`` is then that of the rest. ``extra``:
     what U pays. ``lengths``: sums and squared norms of the columns of U, when penalties share out lengths.
     """
 
@@ -135,7 +135,7 @@ class SquaredError(Squares):
         return pay
 
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> Sums:
-        """Sum the two products; what an owner's own components explain is taken off the data first."""
+        """Sum the two products; what a client's own components explain is taken off the data first."""
         k, (G, A) = V.shape[0], sums_of_rows(U, X)
         if own is None:
             return Sums(G, A)
@@ -165,7 +165,7 @@ class SquaredError(Squares):
 
 @dataclass(frozen=True, slots=True)
 class MissingCells(Squares):
-    """``½‖M ∗ (X − UV)‖²`` with M the observed cells; owners without missing cells take part as if they had a mask."""
+    """``½‖M ∗ (X − UV)‖²`` with M the observed cells; clients without missing cells take part as if they had a mask."""
 
     def messages(self, k: int, meta: Meta) -> tuple[type, Spec]:
         """Two products with the data, and one of U."""
@@ -181,7 +181,7 @@ class MissingCells(Squares):
         return pay.complete(V) if mask is None and not own else pay
 
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> MaskedSums:
-        """Sum both halves of the gradient; an owner's own components count as explained."""
+        """Sum both halves of the gradient; a client's own components count as explained."""
         k = V.shape[0]
         both = stacked(V, own)
         if mask is not None:
