@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
 from fedfactor.core.pytree import Array, record, to_numpy
 from fedfactor.linalg.factors import unit_rows
@@ -110,7 +109,9 @@ def split(V: Array, shares: np.ndarray, rng: np.random.Generator) -> Array | Non
     near[dead, largest] = near[largest, dead] = True
     if dead.all() or not near.any():
         return None
-    _, group = connected_components(near, directed=False)
+    # Paths of any length: the power of a relation between k components ends after k products.
+    joined = np.linalg.matrix_power((near | np.eye(len(old), dtype=bool)).astype(float), len(old)) > 0
+    group = joined.argmax(axis=1)
     new = old.copy()
     for label in np.flatnonzero(np.bincount(group) > 1):
         members = np.flatnonzero(group == label)
