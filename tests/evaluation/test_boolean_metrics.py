@@ -26,5 +26,5 @@ def test_own_components_and_mistakes():
     assert boolean_metrics(X, U, {"a": np.eye(2), "b": np.zeros((2, 2))}).loss == 0.5
     with pytest.raises(ValueError, match="'b' is in only one of them"):
         boolean_metrics(X, {"a": np.eye(2)}, np.eye(2))
-    with pytest.raises(ValueError, match="at least one owner"):
+    with pytest.raises(ValueError, match="at least one client"):
         boolean_metrics({}, {}, np.eye(2))

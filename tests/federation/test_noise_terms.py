@@ -93,7 +93,6 @@ CLIENT = {"protect": "dp", "epsilon": 1.0, "unit": "client", "clip": 1.0, "minim
     [
         ("PooledNMF", ROWS, {"loss": "kullback-leibler"}, {}, "only plain squared loss"),
         ("PooledNMF", ROWS, {}, {"preprocess": {"steps": ["tf-idf"]}}, "no noise covers"),
-        ("PooledNMF", ROWS, {}, {"preprocess": {"missing_values": "nan"}}, "some cells are missing"),
         ("PooledBMF", ROWS, {"solver": "counts"}, {}, "proximal"),
         ("PooledCF", ROWS, {}, {"preprocess": {"missing_values": "unstored"}}, "no bound on what one row"),
         ("FedSPLIT", CLIENT, {"joint": "sum"}, {"preprocess": {"missing_values": "unstored"}}, "does not bear noise"),

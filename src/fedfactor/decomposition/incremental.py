@@ -33,7 +33,7 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
         """Take in further rows, of known or of new clients, in one exchange with their clients alone.
 
         The result is that of a fit to all rows so far. Afterwards ``client_factors_``, ``run_`` and the errors refer
-        of the rows of this call; :meth:`transform` places the others. The first call is a :meth:`fit`. A saved folder
+        to the rows of this call; :meth:`transform` places the others. The first call is a :meth:`fit`. A saved folder
         holds no totals.
 
         Parameters
@@ -66,7 +66,6 @@ class KeepsTotals(ChangesTotals, FederatedTransformer):
             return self
         return self._changed(X, groups, 1, consent)
 
-    @available_if(_has_totals)
     def remove(self, X: Any, *, groups: Any = None, consent: bool = False) -> Self:
         """Take rows off that took part, in one exchange with their clients alone.
 

@@ -15,6 +15,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.parameters import check_settings
 from fedfactor.core.run import Run
+from fedfactor.engines.callbacks import listed
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.client_sampling import Participation
 from fedfactor.engines.empty_columns import without_empty_columns
@@ -165,7 +166,7 @@ def run(
         "random_state": seed,
         "privacy": privacy,
         "checkpoint": checkpoint,
-        "callbacks": tuple(callbacks) or None,
+        "callbacks": listed(callbacks) or None,
         "device": device,
         "storage": storage,
     }

@@ -102,7 +102,7 @@ class PooledNMF(ColumnSplitEstimator, IncrementalFit, PrivateComponents):
         Initialize ``fit`` with the ``components_`` of the last fit (one initialization only); see also
         ``partial_fit``.
     rounds : int, optional
-        Maximum number of rounds; default 2,000. ``max_iter`` is an alias.
+        Maximum number of rounds; default 2000. ``max_iter`` is an alias.
     n_clients : int, default=1
         Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
         given.

@@ -220,7 +220,7 @@ def item_weights(G: Array, ridge: float) -> tuple[np.ndarray, float]:
 
 
 def chosen_ridge(G: Array, n_rows: float) -> float | None:
-    r"""Return the λ of least generalized cross-validation error; None where it tells nothing.
+    r"""Return the λ of least generalized cross-validation error; None where it is undefined.
 
     Each item is a ridge regression on the others. Its squared residual and its degrees of freedom follow from
     :math:`P = (X^\top X + \lambda I)^{-1}`, hence from the Gram matrix, whose eigenvalues serve every λ:

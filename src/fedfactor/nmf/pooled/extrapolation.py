@@ -20,7 +20,7 @@ PATIENCE = 3
 """Flat rounds in a row after which a run has converged."""
 
 FAR = 10.0
-"""Times the rounds so far: no more of them are foretold."""
+"""Times the rounds so far: no more of them are predicted."""
 
 GAIN = 50.0
 """Times ``tol`` is the share of the loss that all further rounds together may be expected to bring when a run ends."""
