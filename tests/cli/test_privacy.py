@@ -79,7 +79,7 @@ def test_audit_of_what_cannot_be_searched_ends_with_three(tmp_path):
     result = call("audit", *narrow, "-k", 3, "-o", tmp_path / "out", "--rounds", 3, "--privacy", "secure-sum")
     assert result.exit_code == 3, result.output
     assert "a registry with keys of the coordinator's own" in result.output
-    assert 'Privacy audit: <span class="not-examined">not examined' in (tmp_path / "out" / "audit.html").read_text()
+    assert 'Privacy audit: <span class="not-examined">Not tested' in (tmp_path / "out" / "audit.html").read_text()
 
 
 def test_words_that_are_not_known(owners, tmp_path):

@@ -112,7 +112,8 @@ def test_commands_run_as_they_stand(folder, page):
         for name in ("north", "south", "west"):
             text = Path(f"{name}.csv").read_text()
             Path(f"{name}.csv").write_text(re.sub(r"(\d{3},[\d.]+,)[\d.]+,", r"\1,", text, count=5))
-    typed = commands(ROOT / page)
+    # Commands of a federation need one; tests/federation runs them.
+    typed = [words for words in commands(ROOT / page) if words[0] != "federation"]
     assert typed
     for words in typed:
         types(words)

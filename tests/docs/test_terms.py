@@ -27,7 +27,6 @@ PHRASES = {
 PATTERN = {phrase: re.compile(rf"(?<![\w-])(?:{phrase})(?![\w-])", re.IGNORECASE) for phrase in PHRASES}
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("src/fedfactor/audit/item_pairs.py", "told"): "the name of a parameter",
-    ("src/fedfactor/boolean/packed_rows.py", "card"): "the name of a parameter",
     ("src/fedfactor/cli/report.py", "card"): "a class of the style sheet",
     ("src/fedfactor/cli/quality_text.py", "card"): "a class of the style sheet",
 }

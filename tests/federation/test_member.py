@@ -266,7 +266,7 @@ def test_who_leaves_is_removed_at_once_or_by_a_new_agreement(trial, tmp_path):
     assert "under the same terms" in gone.output
     assert Coordinator(other.toml).terms.fingerprint == other.terms.fingerprint
     assert other.coordinator.removed() == ["west"]
-    assert [line["deed"] for line in other.coordinator.journal.lines()] == ["removed"]
+    assert [line["deed"] for line in other.coordinator.journal.lines()] == ["key revoked", "removed"]
     other.coordinator.prepare()
     assert set(json.loads((other.coordinator.folder / "server.json").read_bytes())["keys"]) == {"north", "south"}
     assert run(app, ["federation", "remove", str(other.toml), "east"]).exit_code == 2

@@ -55,7 +55,7 @@ class Catalogue:
 
 @record("pooled_ridge.Holdings")
 class Holdings:
-    """Up: one for each item that the client shares."""
+    """Up: one for each shared item."""
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 

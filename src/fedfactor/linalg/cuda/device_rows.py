@@ -86,7 +86,7 @@ def check_device(device: str | None, storage: str | None = None) -> None:
     if device is None or device == "cpu":
         if storage is not None:
             raise ValueError(
-                f"storage={storage!r} says how a GPU keeps rows, but device is {device!r}. Use device='cuda', or "
+                f"storage={storage!r} is for rows on a GPU, but device is {device!r}. Use device='cuda', or "
                 "leave it out."
             )
         return
