@@ -73,7 +73,7 @@ class Gram:
 
 @record("pooled_ridge.Published")
 class Published:
-    """Up: ridge coefficients of the items that the client shares, times its number of users, and that number."""
+    """Up: ridge coefficients of the shared items, times its number of users, and that number."""
 
     uplink: ClassVar[Uplink] = Uplink.SUM
 
