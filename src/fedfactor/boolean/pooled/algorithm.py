@@ -42,9 +42,8 @@ class PooledBMF(Algorithm):
     2. *Greedy choice.* For every candidate, the gains of the rows that would take it add up too, so that the clients
        choose what ASSO [1]_ would choose on pooled rows, from several thresholds and `penalties` side by side.
     3. *Descent.* Rows choose their components at their client. For each cell of V the summed gain of changing it
-    decides whether
-       to change it. Columns do not touch each other; changes in one column are made together only as far as the number
-       of rows with both components allows, so that the loss never rises.
+       decides whether to change it. Columns do not touch each other; changes in one column are made together only as
+       far as the number of rows with both components allows, so that the loss never rises.
     4. *Exchanges.* Components of all starts form a pool. Summed gains decide which of them should replace which
        component of the best V; the most promising exchanges descend side by side, and the best is kept if it is better.
 
