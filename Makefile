@@ -1,7 +1,7 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check compare quick real federation claims reproduce bench mutants package docs flower lint types \
+.PHONY: help demo test check compare quick real federation claims reproduce bench mutants package docs flower siege lint types \
   format clean
 
 PYTHON ?= python3
@@ -51,8 +51,8 @@ test: $(FULL) ## everything, in small counts: all tests, doctests, docs; some tw
 	$(PYTEST) -n 2 -m "not integration" tests src
 	@$(MAKE) --no-print-directory --jobs=2 real docs
 
-# Real Flower deployments take longer than all other tests with processes: `make flower`.
-ALONE := tests/flower/test_deployment.py
+# Real Flower deployments and thousands of connections need the machine for themselves: `make flower` and `make siege`.
+ALONE := tests/flower/test_deployment.py tests/network/test_https_siege.py
 
 # Real processes wait for each other much of the time: three such tests keep two cores busy.
 real: $(FULL)
@@ -63,6 +63,9 @@ federation: $(FULL) ## only the tests with real servers and parties on this mach
 
 flower: $(FULL) $(FLOWER)/.done ## the tests with Flower's own processes, at the lowest and the highest version
 	FEDFACTOR_FLOWERS=$(CURDIR)/$(FLOWER):$(CURDIR)/$(VENV) $(PYTEST) tests/flower
+
+siege: $(FULL) ## a server under 2,000 connections; nothing else may run meanwhile
+	$(PYTEST) tests/network/test_https_siege.py
 
 claims: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json
 	$(RUN) -m claims $(ITEM)

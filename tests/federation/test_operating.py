@@ -122,7 +122,7 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     assert "does not know this key" in said(trial, "west")
     deeds = [line["deed"] for line in place.journal.lines()]
     ran = ["started", "run begun"]
-    assert deeds == ["served", *ran, "abandoned", *ran, "removed", "run finished"]
+    assert deeds == ["served", *ran, "abandoned", *ran, "key revoked", "removed", "run finished"]
     assert unnamed(trial) == []
 
 

@@ -240,6 +240,6 @@ def test_the_others_go_on_after_one_left_a_secure_sum_by_a_new_agreement(tmp_pat
         assert now.parties == ("east", "north", "south")
         deeds = [line["deed"] for line in place.journal.lines()]
         ran = ["served", "started", "run begun", "run finished"]
-        assert deeds == [*ran, "removed", "next version agreed", *ran]
+        assert deeds == [*ran, "key revoked", "removed", "next version agreed", *ran]
         trial.files["west"] = left  # its folder is there still
         assert unnamed(trial) == []
