@@ -228,4 +228,4 @@ def test_a_device_that_is_not_there_is_refused(files, tmp_path):
         assert said.exit_code == 2
         assert "device='gpu' is not known" in " ".join(said.output.split())
     said = call("fit", "-k", 2, "-o", tmp_path / "out", files, "--storage", "bfloat16")
-    assert "says how a GPU keeps rows" in " ".join(said.output.split())
+    assert "is for rows on a GPU" in " ".join(said.output.split())

@@ -229,5 +229,5 @@ def test_the_device_is_looked_at_before_any_work(X):
     assert np.array_equal(make(device="cpu").fit(X).components_, make().fit(X).components_)
     with pytest.raises(ValueError, match=r"device='gpu' is not known. Use 'cpu' or 'cuda'"):
         make(device="gpu").fit(X)
-    with pytest.raises(ValueError, match="storage='bfloat16' says how a GPU keeps rows, but device is 'cpu'"):
+    with pytest.raises(ValueError, match="storage='bfloat16' is for rows on a GPU, but device is 'cpu'"):
         make(device="cpu", storage="bfloat16").fit(X)

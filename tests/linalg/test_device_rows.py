@@ -51,7 +51,7 @@ def test_unknown_devices_are_refused(device):
 
 
 def test_storage_belongs_to_a_card(owners):
-    with pytest.raises(ValueError, match="storage='bfloat16' says how a GPU keeps rows, but device is None"):
+    with pytest.raises(ValueError, match="storage='bfloat16' is for rows on a GPU, but device is None"):
         fedfactor.run(PooledNMF(4), owners, storage="bfloat16")
     with pytest.raises(ValueError, match="storage='int8' is not known"):
         check_device("cuda", "int8")
