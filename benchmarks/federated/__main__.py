@@ -35,6 +35,9 @@ much worse the federated result is than the central reference on pooled rows, in
 is the worst seed. Exchanges and megabytes are those of all clients in the run with the first seed, with all parameters
 at their defaults. Central references of ratings and lists are tuned on held-out training cells.
 
+A large negative gap means that the reference stopped before its optimum, as scikit-learn does on columns of very
+different units; it is no margin of the method. Tasks without rows have not been measured.
+
 `python -m benchmarks.federated` writes this page. Add a method by `--method package.module:function --task TASK`, where
 `function(rank)` returns an algorithm: its rows then stand beside those of the defaults.
 
